@@ -73,7 +73,6 @@ class Outcome:
     history: History = field(default_factory=History)
     confirmed: int = 0
     mqtt_confirmed: int = 0
-    mqtt_repeated: int = 0  # Of them; see `mqtt_load`.
     settled: Settled = field(default_factory=Settled)
     found: list[Found] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)  # What did not heal, clients that failed.
@@ -92,8 +91,7 @@ class Outcome:
             f"transactions committed {len(history.committed)}, "
             f"records aborted {len(history.aborted)}, seen {len(history.seen)}, "
             f"AMQP confirms {self.confirmed}, deliveries {self.settled.seen_count}, "
-            f"settled {len(self.settled.settled)}, MQTT confirms {self.mqtt_confirmed}, "
-            f"of these twice {self.mqtt_repeated}",
+            f"settled {len(self.settled.settled)}, MQTT confirms {self.mqtt_confirmed}",
             counts,
             *(f"  {each.kind}: {each.what}" for each in self.found[:50]),
             *(f"  {trouble}" for trouble in self.troubles),
@@ -257,7 +255,6 @@ def _check_mqtt(subscriber: MqttSubscriber, clients: Sequence[Client], outcome: 
     if subscriber.failure is not None:
         outcome.troubles.append(f"{subscriber.name}: {subscriber.failure}")
     outcome.found += subscriber.found()
-    outcome.mqtt_repeated = subscriber.repeated
 
 
 def _check_queue(world: World, clients: Sequence[Client], outcome: Outcome) -> None:

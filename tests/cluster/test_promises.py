@@ -17,6 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
@@ -36,6 +37,7 @@ from kio.schema.produce.v9.response import ProduceResponse
 from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32, i32Timedelta
 
+from entrepot.cli import main
 from entrepot.client.connection import Connection
 from entrepot.core import batch
 from entrepot.core.record import Record
@@ -271,6 +273,14 @@ def test_latency_grows_with_acks(world: World) -> None:
     for node in world.nodes:
         world.resume(node)
     assert producers["all"].flush(30) == 0
+
+
+def test_share_groups_are_refused_in_words(world: World) -> None:
+    create(world, "not-shared")
+    command = ["kafka-share-groups", "--describe", "--group", "g"]
+    ran = CliRunner().invoke(main, [*command, "--bootstrap-server", world.bootstrap])
+    assert ran.exit_code == 1
+    assert "share groups are not served in a cluster yet" in ran.output
 
 
 def test_what_one_node_changes_all_have(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import queue as threads
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -320,3 +321,27 @@ def test_other_nodes_say_where_the_queues_are(world: World) -> None:
             assert answer.status == (200 if node is home else 503)
             assert node is home or f"the queues are at node {home.number}" in said
             assert node is not home or "queues" not in path or "work" in said
+
+
+def test_quality_2_comes_once_though_too_few_were_in_sync(world: World) -> None:
+    """A message that is refused because its copies are gone is stored nevertheless."""
+    home = home_of(world, "work")
+    subscriber = MqttClient(home, "once-subscriber", "once/+")
+    publisher = MqttClient(home, "once-publisher")
+    publisher.publish("once/1", b"1", quality=2)
+    assert subscriber.take(1) == [("once/1", b"1")]
+    is_refused = threading.Event()
+    publisher.client.on_disconnect = lambda *_: is_refused.set()
+    others = [node for node in world.nodes if node is not home]
+    for node in others:
+        world.stop(node)
+    sent = publisher.client.publish("once/2", b"2", 2)
+    until(is_refused.is_set)
+    for node in others:
+        world.resume(node)
+    until(lambda: sent.mid in publisher.answered)
+    publisher.publish("once/3", b"3", quality=2)
+    assert subscriber.take(2) == [("once/2", b"2"), ("once/3", b"3")]
+    assert subscriber.got.empty()
+    publisher.stop()
+    subscriber.stop()

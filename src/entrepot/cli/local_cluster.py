@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
@@ -33,24 +33,38 @@ Endpoints = dict[str, str]
 
 
 class LocalNode:
-    def __init__(self, number: int, directory: Path, arguments: Sequence[str]) -> None:
+    """A node of a cluster, as a child of this process."""
+
+    def __init__(
+        self, number: int, directory: Path, arguments: Sequence[str], *, output: Path | None
+    ) -> None:
+        """`output` is a file for all that it says. None means: it logs where we do."""
         self.number = number
         self.directory = directory
-        self.output = directory.with_suffix(".out")
+        self.output = output
         self.arguments = ["serve", "--node-id", str(number), "--data-dir", str(directory)]
         self.arguments += arguments
         self.endpoints: Endpoints = {}
         self.process: subprocess.Popen[bytes] | None = None
         self.is_told_of = False  # That it has ended.
 
-    def start(self) -> None:
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def start(self, before: Callable[[], None] | None = None) -> None:
+        """Start it. `before` is called in the new process. Raises ClickException."""
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise click.ClickException(f"{self.directory}: {error.strerror}") from None
         remove_leftovers(self.directory)
-        with self.output.open("ab") as output:
+        with ExitStack() as files:
+            output = None if self.output is None else files.enter_context(self.output.open("ab"))
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "entrepot.cli", *self.arguments],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if output is None else output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=before,
+            )
 
     @property
     def is_ready(self) -> bool:
@@ -88,6 +102,7 @@ class LocalCluster:
                 number,
                 directory / f"node-{number}",
                 [*at, *_ports(number - first, any_ports=any_ports), *arguments],
+                output=directory / f"node-{number}.out",
             )
             for number in range(first, first + count)
         ]
@@ -107,6 +122,7 @@ class LocalCluster:
         while not all(node.is_ready for node in self.nodes):
             for node in self.nodes:
                 if node.exit_code is not None or time.monotonic() > deadline:
+                    assert node.output is not None
                     said = node.output.read_text(encoding="utf-8", errors="replace")
                     last = said.rstrip().rpartition("\n")[2]
                     what = f"node {node.number} did not start"
@@ -119,13 +135,13 @@ class LocalCluster:
             if node.exit_code is not None and not node.is_told_of:
                 node.is_told_of = True
                 again = shlex.join(["entrepot", *node.arguments])
-                yield f"node {node.number} has ended ({_reason(node.exit_code)}): {node.output}"
+                yield f"node {node.number} has ended ({reason_of(node.exit_code)}): {node.output}"
                 yield f"start it again, in another terminal, with\n  {again}"
         if self.etcd is not None and self.etcd.process is not None:
             code = self.etcd.process.poll()
             if code is not None:
                 self.etcd.process = None
-                yield f"etcd has ended ({_reason(code)}): the nodes cannot agree on anything new"
+                yield f"etcd has ended ({reason_of(code)}): the nodes cannot agree on anything new"
 
     @property
     def is_over(self) -> bool:
@@ -188,5 +204,6 @@ def _ports(place: int, *, any_ports: bool) -> list[str]:
     return words
 
 
-def _reason(code: int) -> str:
+def reason_of(code: int) -> str:
+    """Return how a process ended: by a signal, or with which exit code."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"

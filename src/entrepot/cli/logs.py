@@ -9,16 +9,25 @@ import json
 import logging
 import re
 from datetime import UTC, datetime
+from functools import partial
 
 _OWN_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 _PREFIX = "entrepot."
 _BARE = re.compile(r"[^\s=\"]+")
 
 
-def configure(level: str, form: str) -> None:
+def configure(level: str, form: str, node: int | None = None) -> None:
+    """Log to stderr. Each line says which node of a cluster this is, if `node` does."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    if node is not None:
+        handler.addFilter(partial(_name_node, node))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _name_node(node: int, record: logging.LogRecord) -> bool:
+    record.node = node
+    return True
 
 
 def _facts(record: logging.LogRecord) -> dict[str, object]:

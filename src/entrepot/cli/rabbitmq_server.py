@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from entrepot.cli import background
-from entrepot.cli.serve import chosen_config, run, serve
+from entrepot.cli.serve import chosen_config, serve
 
 
 @click.command(
@@ -20,8 +20,10 @@ def rabbitmq_server(detached: bool, helps: bool, arguments: tuple[str, ...]) -> 
     """Start a broker. All options are those of `entrepot serve`."""
     given = ["--help", *arguments] if helps else list(arguments)
     parsed = serve.make_context("rabbitmq-server", given)
+    if not detached:
+        serve.invoke(parsed)
+        return
+    if parsed.params.pop("nodes_per_machine") is not None:
+        raise click.UsageError("-detached is for one node: it has no --nodes-per-machine")
     config = chosen_config(**parsed.params)
-    if detached:
-        background.start(Path(config.data_dir), ["serve", *arguments])
-    else:
-        run(config)
+    background.start(Path(config.data_dir), ["serve", *arguments])

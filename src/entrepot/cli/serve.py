@@ -76,6 +76,13 @@ def port_options(command: _Command) -> _Command:
     help="Where the cluster's etcd answers, as in http://10.0.0.1:2379; once for each member. "
     "Without it the node is alone.",
 )
+@click.option(
+    "--nodes-per-machine",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Run so many nodes of a cluster here, one for each core: --node-id and the next numbers, "
+    "on the ports here and the next ones, each with a directory below --data-dir.",
+)
 @port_options
 @click.option(
     "--durability",
@@ -99,13 +106,23 @@ def port_options(command: _Command) -> _Command:
     multiple=True,
     help="Any other setting of the file, as in --set topics.num_partitions=4.",
 )
-def serve(config_file: str | None, settings: tuple[str, ...], **given: Any) -> None:
+def serve(
+    config_file: str | None,
+    settings: tuple[str, ...],
+    nodes_per_machine: int | None,
+    **given: Any,
+) -> None:
     """Start a broker.
 
     Without a flag it listens on localhost, keeps its data in ./data and acknowledges
     nothing that is not on disk. Flags go over the settings of --config.
     """
     config = chosen_config(config_file, settings, **given)
+    if nodes_per_machine is not None:
+        from entrepot.cli.machine import serve_machine
+
+        serve_machine(nodes_per_machine, config, config_file, settings, given)
+        return
     found = origins(config_file, _flags(settings, given))
     source = click.get_current_context().get_parameter_source("data_dir")
     if source is click.core.ParameterSource.ENVIRONMENT:
@@ -154,7 +171,8 @@ def run(
     load_kio()
     from entrepot.server import StartError
 
-    configure(config.log_level, config.log_format)
+    node = config.node_id if config.cluster.coordinator else None
+    configure(config.log_level, config.log_format, node)
     for note in notes:
         logging.getLogger(__name__).warning(note)
     try:

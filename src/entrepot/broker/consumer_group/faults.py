@@ -32,6 +32,7 @@ class Fault(Enum):
     UNRELEASED_INSTANCE_ID = auto()
     UNSTABLE_OFFSET_COMMIT = auto()
     UNSUPPORTED_ASSIGNOR = auto()
+    UNSUPPORTED_VERSION = auto()
 
 
 class GroupError(PeerError):

@@ -2,7 +2,7 @@
 
 An id is compared with those of the last minutes (`identity_ms`), of the whole queue or of the
 message's group. A duplicate is not appended; its publisher is answered as if it were, once the
-first message is committed, and can ask where that is.
+first message is committed, and on enough nodes of a cluster, and can ask where that is.
 
 Ids are not stored separately: the stored message has its id. When the first message comes after a
 start, the ids of the last minutes are read from the log, settled messages included, and messages
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from entrepot.broker.queue.message import Failure, Pending, Publication, Refused, Run
 from entrepot.broker.turns import Turns
 from entrepot.core import limits
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import NotEnoughReplicasAfterAppend, StorageError
 from entrepot.core.message import Envelope
 from entrepot.core.ports import Clock
 from entrepot.core.steps import Steps
@@ -73,7 +73,7 @@ class Identities:
         if key in self._arriving:
             self._arriving[key].append(publication)
         elif key in self._known:
-            publication.arrived()
+            self._queue.when_safe(publication.arrived)
         elif len(self._known) + len(self._arriving) >= limits.QUEUE_IDENTITIES_MAX:
             text = "more messages in a short time than the queue can remember the ids of"
             publication.arrived(TooManyIdentities(text))
@@ -84,7 +84,7 @@ class Identities:
             first.arrived()
 
     def _arrived(self, key: bytes, pending: Pending, failure: Failure | None) -> None:
-        if failure is None:
+        if failure is None or isinstance(failure, NotEnoughReplicasAfterAppend):
             self._known[key] = (pending.offsets.start, pending.run.time_ms)
         for each in self._arriving.pop(key):
             each.arrived(failure)

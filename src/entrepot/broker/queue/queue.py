@@ -1037,7 +1037,17 @@ class Queue:
         if self._unfinished:
             self._waiting_for_unfinished.append(waiter)
             return
-        waiting = len(self.lanes)
+        calls = [lane.when_settlements_committed for lane in self.lanes]
+        self._when_all(calls, waiter)
+
+    def when_safe(self, waiter: Waiter) -> None:
+        """Call `waiter`, with an error if too few nodes of a cluster have now what is committed."""
+        calls = [partial(lane.when_committed, lane.offset_end) for lane in self.lanes]
+        self._when_all(calls, waiter)
+
+    def _when_all(self, calls: Sequence[Callable[[Waiter], None]], waiter: Waiter) -> None:
+        """Make these calls, and call `waiter` when each of them has answered."""
+        waiting = len(calls)
         failed: StorageError | None = None
 
         def one_done(failure: StorageError | None) -> None:
@@ -1047,8 +1057,8 @@ class Queue:
             if not waiting:
                 waiter(failed)
 
-        for lane in self.lanes:
-            lane.when_settlements_committed(one_done)
+        for call in calls:
+            call(one_done)
 
     # --- requests for very many messages
 

@@ -29,7 +29,7 @@ from entrepot.broker.queue.queue import Queue
 from entrepot.broker.record_store import RecordStore
 from entrepot.broker.session.ports import Parcel, Quality, Receiver, Way
 from entrepot.broker.session.records import StoredAssignment, assigned_record, unassigned_record
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import NotEnoughReplicasAfterAppend, StorageError
 from entrepot.core.faults import Faults
 from entrepot.core.record import Record
 
@@ -221,6 +221,9 @@ class Assignments:
             done(None)
 
     def _received(self, numbers: Sequence[int], failure: StorageError | None) -> None:
+        """Settle the messages and release their numbers. See `Session._released`."""
+        if isinstance(failure, NotEnoughReplicasAfterAppend):
+            failure = None
         kept = [number for number in numbers if number in self._messages]
         for number in kept:
             each = self._messages[number]

@@ -181,4 +181,5 @@ class Receipt(Enum):
     NEW = "new"  # Publish it.
     KNOWN = "known"  # It is published already: answer it, and no more.
     PENDING = "pending"  # It is being published: the answer to the first one serves both.
+    # It may be stored, from before a start or although it was refused.
     PERHAPS = "perhaps"  # Publish it to those that do not have it: `is_repeated`.

@@ -5,6 +5,9 @@ message with a number in use is a repeated one. That is kept in memory: what a c
 is found again in the queues and topics that got the message, for it is stored with an *identity*:
 the session, the packet number, and a serial that counts how often the number was released. Only
 the serial is recorded, and before the client may use the number again.
+
+A message that was refused may be stored as well: in some of the queues and not in others, or in all
+of them but on too few nodes of a cluster. When it comes again, it is looked for like after a crash.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ class Sender:
         self.serials: dict[int, int] = {}  # By packet number: how often it was released.
         self._store = store
         self._receiving: dict[int, _Receiving] = {}  # By packet number.
+        self._refused: dict[int, None] = {}  # Packet numbers of messages that were refused.
 
     def identity(self, packet: int) -> bytes:
         """Return what a message that is published exactly once is recognised by."""
@@ -59,7 +63,9 @@ class Sender:
         if known is not None:
             return Receipt.KNOWN if known.is_stored else Receipt.PENDING
         self._receiving[packet] = _Receiving()
-        return Receipt.PERHAPS if is_repeat and self.is_restored else Receipt.NEW
+        was_refused = self._refused.pop(packet, self) is None
+        is_doubtful = is_repeat and (self.is_restored or was_refused)
+        return Receipt.PERHAPS if is_doubtful else Receipt.NEW
 
     def when_stored(self, packet: int, waiter: WhenStored) -> None:
         """Call the waiter when a message that is being published is stored, or refused."""
@@ -79,8 +85,9 @@ class Sender:
                 waiter(True)
 
     def refused(self, packet: int) -> None:
-        """Note that the message was not published: the packet number is free."""
+        """Note that the message was not published everywhere: the packet number is free."""
         known = self._receiving.pop(packet, None)
+        self._refused[packet] = None
         if known is not None:
             for waiter in known.waiters:
                 waiter(False)
@@ -91,6 +98,7 @@ class Sender:
         Returns whether the number was in use, as far as is known.
         """
         is_known = self._receiving.pop(packet, None) is not None
+        self._refused.pop(packet, None)
         if not self.is_durable:
             done(None)
             return is_known
@@ -102,6 +110,7 @@ class Sender:
     def begin_anew(self) -> None:
         """Free all packet numbers: the sender has forgotten which of them it has used."""
         received, self._receiving = self._receiving, {}
+        self._refused.clear()
         for packet in {**self.serials, **dict.fromkeys(received)}:
             serial = self.serials[packet] = (self.serials.get(packet, 0) + 1) % 2**32
             if self.is_durable:

@@ -39,7 +39,7 @@ from entrepot.broker.session.records import StoredAssignment, released_record
 from entrepot.broker.session.sender import Sender
 from entrepot.broker.session.surroundings import Feed, Home, Member
 from entrepot.broker.session.ways import Ways
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import NotEnoughReplicasAfterAppend, StorageError
 from entrepot.core.message import distinct
 
 RETAINED = "$retained"  # Stands for the exchange of a retained message. Persisted.
@@ -239,8 +239,10 @@ class Session(Sender):
         """Settle the messages, and tell the receiver that their numbers are free.
 
         It may be another receiver by now. After a failure they stay in flight, and are delivered
-        again to the next one.
+        again to the next one. A record that is on too few nodes counts: who leads next has it.
         """
+        if isinstance(failure, NotEnoughReplicasAfterAppend):
+            failure = None
         for number in numbers:
             del self._recording[number]
         if failure is not None:

@@ -4,6 +4,9 @@ A group exists while it has members or reads topics. Which topics it reads, and 
 records are settled, is stored (`store`); requests that change it are answered when that is
 permanent. Where a group begins to read is decided when it first gets a partition, so that no
 record is missed between its subscription and its first fetch.
+
+In a cluster there are no share groups yet: their state does not move with the partitions that they
+read. Whoever asks is told what Kafka says where they are switched off.
 """
 
 from __future__ import annotations
@@ -141,6 +144,13 @@ class ShareCoordinator:
         """Return why groups cannot be read; None when they can."""
         return self._store.refusal
 
+    def check_served(self) -> None:
+        """Raise GroupError in a cluster, and StorageError when groups cannot be read."""
+        if self._topics.cluster is not None:
+            text = "share groups are not served in a cluster yet"
+            raise GroupError(Fault.UNSUPPORTED_VERSION, text)
+        self._store.check_readable()
+
     def has(self, group_id: str) -> bool:
         return group_id in self._groups
 
@@ -152,7 +162,7 @@ class ShareCoordinator:
         if not group_id:
             raise GroupError(Fault.INVALID_REQUEST, "a group's id cannot be empty")
         check(request)
-        self._store.check_readable()
+        self.check_served()
         self._forget_deleted()
         group = self._group(group_id, request)
         if request.epoch == LEAVES:
@@ -211,9 +221,9 @@ class ShareCoordinator:
         """Return the group's partition.
 
         Raises UnknownTopic, also when there is no such group, as clients expect; StorageError when
-        its records or its ledger cannot be read.
+        its records or its ledger cannot be read; GroupError.
         """
-        self._store.check_readable()
+        self.check_served()
         found = self._partitions.get(ShareName(group_id, topic.id, number))
         if found is None:
             raise UnknownTopic(f"the group does not read partition {number} of {topic.name!r}")
@@ -365,6 +375,7 @@ class ShareCoordinator:
 
         Returns the errors of single partitions. Raises GroupError, StorageError.
         """
+        self.check_served()
         await self._store.prepare()
         self._forget_deleted()
         group = self._groups.get(group_id)
@@ -423,7 +434,7 @@ class ShareCoordinator:
 
     def _find(self, group_id: str) -> ShareGroup:
         """Return the group. Raises GroupError, StorageError."""
-        self._store.check_readable()
+        self.check_served()
         group = self._groups.get(group_id)
         if group is None:
             raise GroupError(Fault.GROUP_ID_NOT_FOUND, f"there is no share group {group_id!r}")

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from entrepot.broker.catalog import Catalog, Topic
 from entrepot.broker.ports import TopicStorage
+from entrepot.broker.replication import Cluster
 from entrepot.broker.server_settings import Defaults
 from entrepot.broker.turns import Turns
 from entrepot.core.names import TopicId
@@ -22,6 +23,10 @@ class ShareTopics(TopicStorage, Protocol):
 
     @property
     def catalog(self) -> Catalog: ...
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """Return the cluster; None if the broker is alone."""
 
     @property
     def turns(self) -> Turns: ...

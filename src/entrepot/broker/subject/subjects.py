@@ -41,6 +41,7 @@ class Subjects:
         publish_alone: PublishAlone,
         listeners: Listeners[Listener],
         clock: Clock,
+        look_again: Callable[[], None],
     ) -> None:
         self.exchange = exchange  # The exchange of all envelopes that are published here.
         self.retained = retained
@@ -48,6 +49,7 @@ class Subjects:
         self.publish_alone = publish_alone  # Faster, for one message that is not retained.
         self._listeners = listeners
         self._clock = clock
+        self._look_again = look_again
 
     def listeners(self, subject: str) -> tuple[Listener, ...]:
         """Return those who listen to a subject now."""
@@ -69,9 +71,9 @@ class Subjects:
         They go to the queues and topics of the same names or with matching bindings, and to the
         sessions with matching subscriptions, but for the `sender` if it does not want its own.
         With `is_retained` each replaces the retained message of its subject, and deletes it if it
-        has no body. `is_repeated` says that they may have been published before a restart: then
-        only those get them who have not got them yet. `check` is called with the name of a topic or
-        queue in which they would land by their own name; if it raises a PeerError, they do not.
+        has no body. `is_repeated` says that they may have been published before: then only those
+        get them who have not got them yet. `check` is called with the name of a topic or queue in
+        which they would land by their own name; if it raises a PeerError, they do not.
         `encoded` is what receivers of all of them may use: see `Broadcast`.
         """
         nowhere: Sequence[Message] | None = None
@@ -83,6 +85,11 @@ class Subjects:
             for message in messages:
                 self.retained.keep(message, publication)
         return nowhere
+
+    def look_again(self) -> None:
+        """Note that what was published lately may be stored although it was refused: when such
+        messages are repeated, they are looked for again."""
+        self._look_again()
 
     def is_heard(self, subject: str) -> bool:
         """Return whether anybody listens to this subject."""

@@ -7,7 +7,9 @@ message comes through the exchange, the ids are read from the newest messages th
 still keeps, settled ones included; until that is done, the message waits.
 
 A duplicate is confirmed as if it had been published. If the first message is not committed yet,
-the duplicate is confirmed or refused together with it: what is confirmed is permanent.
+the duplicate is confirmed or refused together with it: what is confirmed is permanent. In a cluster
+a message may be refused because it is on too few nodes, and be there nevertheless: its duplicates
+are not appended, and confirmed as soon as enough nodes are in sync.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from entrepot.broker.router.event import Exchange, ExchangeType
 from entrepot.broker.router.router import Router
 from entrepot.broker.virtual_host.topic_feed import TopicFeed
 from entrepot.core import limits
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import NotEnoughReplicasAfterAppend, StorageError
 from entrepot.core.message import Envelope
 from entrepot.core.neutral import Formats
 
@@ -53,15 +55,18 @@ class _Ids:
         self._until_ms: dict[bytes, int] = {}  # When each id expires; the oldest id first.
         # Ids of messages that are not committed yet, and the duplicates that wait for them.
         self._arriving: dict[bytes, list[Publication]] = {}
+        self.searched: dict[int, int] = {}  # By lane: below which offset ids were looked for.
 
     def admit(
         self, marks: Sequence[_Mark], now_ms: int, publication: Publication | None
-    ) -> list[int]:
-        """Return the places of the messages that are no duplicates; those are to be published.
+    ) -> tuple[list[int], list[int]]:
+        """Return the places of the messages that are no duplicates, which are to be published, and
+        of those that are stored.
 
-        The publication of a duplicate is answered together with the message it duplicates.
+        The publication of any other is answered together with the message it duplicates.
         """
         places: list[int] = []
+        stored: list[int] = []
         for place, mark in enumerate(marks):
             if mark.id is None:
                 places.append(place)
@@ -71,14 +76,16 @@ class _Ids:
             elif self._until_ms.get(mark.id, 0) <= now_ms:
                 places.append(place)
                 self._arriving[mark.id] = []
-        return places
+            else:
+                stored.append(place)
+        return places, stored
 
     def arrived(self, marks: Sequence[_Mark], failure: Failure | None) -> None:
         """Remember the ids of messages that are committed, and answer their duplicates."""
         for place, mark in enumerate(marks):
             if mark.id is not None:
                 own = _of_place(failure, place)
-                if own is None:
+                if own is None or isinstance(own, NotEnoughReplicasAfterAppend):
                     self.add(mark)
                 for waiting in self._arriving.pop(mark.id):
                     waiting.arrived(own)
@@ -104,7 +111,8 @@ class Memory:
 
     def __init__(self, exchange: Exchange, formats: Formats, *, is_old: bool) -> None:
         """Start without ids. If the exchange `is_old`, from before the start, they are read
-        from the stored messages of each target when it is first used."""
+        from the stored messages of each target when it is first used, and again from those that
+        are newer when it is used after `look_again`."""
         self.exchange = exchange
         self._ids_max = exchange.settings.ids_max
         self._ids_ttl_ms = exchange.settings.ids_ttl_ms
@@ -114,6 +122,11 @@ class Memory:
         self._targets_max = _TARGETS_MIN  # When there are so many, deleted targets are removed.
         # Targets whose ids are still being read, and the runs that wait for that.
         self._waiting: dict[Target, list[_Sending]] = {}
+        self._doubted: dict[Target, None] = {}  # Targets that may have got other messages since.
+
+    def look_again(self) -> None:
+        """Note that targets may have got messages past this memory."""
+        self._doubted |= dict.fromkeys((*self._ids, *self._waiting))
 
     def send(
         self, target: Target, run: Run, publication: Publication | None, publish: Publish
@@ -126,20 +139,22 @@ class Memory:
         ids = self._ids.get(target)
         if ids is None and not self._is_old:
             ids = self._begin(target)
-        if ids is not None:
-            self._send(ids, sending)
+        if ids is not None and target not in self._doubted and target not in self._waiting:
+            self._send(target, ids, sending)
             return
         if publication is not None:
             publication.expect()
         if target not in self._waiting:
             self._waiting[target] = []
-            self._search(target, self._found(target), [])
+            self._begin_search(target)
         self._waiting[target].append(sending)
 
-    def _send(self, ids: _Ids, sending: _Sending) -> None:
+    def _send(self, target: Target, ids: _Ids, sending: _Sending) -> None:
         run, publication, publish = sending
         marks = [self._mark(envelope, run.time_ms) for envelope, _ in run.messages]
-        places = ids.admit(marks, run.time_ms, publication)
+        places, stored = ids.admit(marks, run.time_ms, publication)
+        if stored and publication is not None and isinstance(target, Queue):
+            target.when_safe(publication.part(stored).arrived)
         if not places:
             return
         marks = [marks[place] for place in places]
@@ -158,6 +173,7 @@ class Memory:
         """Begin to remember a target's ids; now and then remove those of deleted targets."""
         if len(self._ids) >= self._targets_max:
             self._ids = {each: ids for each, ids in self._ids.items() if not each.is_gone}
+            self._doubted = {each: None for each in self._doubted if not each.is_gone}
             self._targets_max = max(_TARGETS_MIN, 2 * len(self._ids))
         ids = self._ids[target] = _Ids(self._ids_max)
         return ids
@@ -170,17 +186,33 @@ class Memory:
         until_ms = NEVER if ttl_ms is None else time_ms + ttl_ms
         return _Mark(handling.deduplication_id, until_ms)
 
-    # --- after a restart
+    # --- after a restart, or a failure
 
-    def _search(self, target: Target, chunks: Iterator[list[_Found]], found: list[_Found]) -> None:
+    def _begin_search(self, target: Target) -> None:
+        self._doubted.pop(target, None)
+        ids = self._ids.get(target)
+        searched = {} if ids is None else ids.searched.copy()
+        self._search(target, self._found(target, searched), [], searched)
+
+    def _search(
+        self,
+        target: Target,
+        chunks: Iterator[list[_Found]],
+        found: list[_Found],
+        searched: dict[int, int],
+    ) -> None:
         """Read the next chunk of the target's ids in the next turn of the loop.
 
         There may be very many ids, so all of them at once would take too long.
         """
-        asyncio.get_running_loop().call_soon(self._search_on, target, chunks, found)
+        asyncio.get_running_loop().call_soon(self._search_on, target, chunks, found, searched)
 
     def _search_on(
-        self, target: Target, chunks: Iterator[list[_Found]], found: list[_Found]
+        self,
+        target: Target,
+        chunks: Iterator[list[_Found]],
+        found: list[_Found],
+        searched: dict[int, int],
     ) -> None:
         try:
             chunk = next(chunks, None)
@@ -192,27 +224,33 @@ class Memory:
             raise
         if chunk is not None:
             found += chunk
-            self._search(target, chunks, found)
+            self._search(target, chunks, found, searched)
             return
-        ids = self._begin(target)
+        ids = self._ids.get(target) or self._begin(target)
+        ids.searched = searched
         for _, mark in sorted(found, key=lambda each: each[0]):
             ids.add(mark)
+        if target in self._doubted:  # More may have come meanwhile.
+            self._begin_search(target)
+            return
         for sending in self._waiting.pop(target):
-            self._send(ids, sending)
+            self._send(target, ids, sending)
             if sending.publication is not None:
                 sending.publication.arrived()
 
     def _give_up(self, target: Target, failure: StorageError) -> None:
         """Fail the publications that wait. The next message starts the search again."""
+        self._doubted[target] = None
         for _, publication, _ in self._waiting.pop(target):
             if publication is not None:
                 publication.arrived(failure)
 
-    def _found(self, target: Target) -> Iterator[list[_Found]]:
-        """Yield the ids of the target's newest messages, in chunks."""
+    def _found(self, target: Target, searched: dict[int, int]) -> Iterator[list[_Found]]:
+        """Yield the ids of the target's newest messages, in chunks; of a queue only those that
+        were not `searched`, which is brought up to date."""
         if isinstance(target, Queue):
             are_all_kept = target.settings.keeps_all
-            chunks = _newest_of_queue(target, self._ids_max)
+            chunks = _newest_of_queue(target, self._ids_max, searched)
         else:
             are_all_kept = True
             chunks = _newest_of_topic(target, self._ids_max, self._formats)
@@ -233,12 +271,14 @@ class Memory:
                     yield run.time_ms, mark
 
 
-def _newest_of_queue(queue: Queue, count: int) -> Iterator[list[Piece]]:
+def _newest_of_queue(queue: Queue, count: int, searched: dict[int, int]) -> Iterator[list[Piece]]:
     step = limits.QUEUE_TURN_MESSAGES_MAX
-    for lane in queue.lanes:
+    for number, lane in enumerate(queue.lanes):
         end = lane.offset_end
-        for first in range(max(lane.offset_start, end - count), end, step):
+        start = max(lane.offset_start, end - count, searched.get(number, 0))
+        for first in range(start, end, step):
             yield lane.read(range(first, min(end, first + step)))
+        searched[number] = end
 
 
 def _newest_of_topic(feed: TopicFeed, count: int, formats: Formats) -> Iterator[list[Piece]]:

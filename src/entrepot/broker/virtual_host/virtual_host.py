@@ -74,8 +74,7 @@ class VirtualHost:
         self._routing = Routing(name, broker, predeclared)
         self._inventory = Inventory(self._routing, broker, maker, self._publish_dead_letters)
         self._feeds: dict[str, TopicFeed] = {}
-        # None means: no delayed exchange was ever declared.
-        self._delay_store: DelayStore | None = None
+        self._delay_store: DelayStore | None = None  # None means: no exchange ever delayed.
         self._deduplication: Deduplication | None = None
         self._publisher: Publisher | None = None
         self._sessions: SessionRegistry | None = None
@@ -83,7 +82,7 @@ class VirtualHost:
         self._routes: SubjectRoutes | None = None
         self._taps: TopicTaps | None = None
         self._apart: Apart | None = None  # None means: topics can be reached by subjects.
-        self._repeats: Memory | None = None  # Of messages published before the start.
+        self._repeats: Memory | None = None  # Of messages published before.
         if maker is not None:
             self._assemble(maker)
 
@@ -120,6 +119,7 @@ class VirtualHost:
             self._publisher.publish_alone,
             listeners,
             maker.clock,
+            self._look_again,
         )
         self._sessions = SessionRegistry(
             self.name,
@@ -338,7 +338,7 @@ class VirtualHost:
         )
 
     def _memory_of_repeats(self) -> Memory:
-        """Return what recognises messages that were published before the start."""
+        """Return what recognises messages that were published before."""
         if self._repeats is None:
             assert self._maker is not None
             settings = ExchangeSettings(ids_max=limits.REPEATS_SEARCHED_MAX)
@@ -346,6 +346,10 @@ class VirtualHost:
             exchange = Exchange(self.subject_exchange, kind, settings=settings)
             self._repeats = Memory(exchange, self._maker.formats, is_old=True)
         return self._repeats
+
+    def _look_again(self) -> None:
+        if self._repeats is not None:
+            self._repeats.look_again()
 
     def topic_appended(self, name: str, served: ServedPartition, offset_first: int) -> None:
         """Publish what is appended to a topic on the subject of its name, if anybody listens."""

@@ -95,8 +95,6 @@ class KafkaAdapter(Pump[memoryview]):
         self._context = context
         self._deadline: asyncio.TimerHandle | None = None  # Of the login.
         self._unmute: asyncio.TimerHandle | None = None  # Ends the throttling by a quota.
-        is_alone = context.broker.cluster is None
-        self._left_out: dict[int, None] = {} if is_alone else apis.NOT_IN_CLUSTERS
         self._connected_ms = context.clock.now_ms()
         self._client_id: str | None = None  # As in the first request.
         self._mechanism = ""  # Of the login. Empty means: there was none.
@@ -220,8 +218,6 @@ class KafkaAdapter(Pump[memoryview]):
             self._client_id = header.client_id
         answer = Answer(self, header)
         self._answers.append(answer)
-        if header.api_key in self._left_out:
-            raise MalformedFrame(f"API {header.api_key} is not served in a cluster yet")
         if self._is_first(header):
             return self._load_and_serve(header, frame, position, answer)
         handler = apis.find(header.api_key, header.version)

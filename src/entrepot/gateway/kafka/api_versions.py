@@ -26,7 +26,8 @@ from entrepot.wire.kafka.frames import response_start
 from entrepot.wire.kafka.layout import encode
 
 # Each has a name, its first version, and the version in use. The first is never 0, which clients
-# take only from v4 of the answer on. In a cluster there is no share version yet.
+# take only from v4 of the answer on. In a cluster there is no share version yet: requests
+# of share groups are answered with UNSUPPORTED_VERSION, as by Kafka where it is switched off.
 _FEATURES = (
     ("group.version", 1, 1),
     ("transaction.version", 1, TRANSACTION_VERSION),
@@ -55,7 +56,6 @@ def _answer(error: ErrorCode, *, is_alone: bool = True) -> ApiVersionsResponse:
             max_version=i16(entry.api.version_last),
         )
         for entry in apis.SERVED
-        if is_alone or entry.api not in apis.NOT_IN_CLUSTERS
     )
     return ApiVersionsResponse(
         error_code=error,

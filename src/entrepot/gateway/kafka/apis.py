@@ -98,21 +98,6 @@ def is_heavy(api_key: int, version: int) -> bool:
     return entry is not None and not entry.is_light
 
 
-# Not served in a cluster yet: share groups do not move with their partitions.
-NOT_IN_CLUSTERS = {
-    int(api): None
-    for api in (
-        Api.SHARE_GROUP_HEARTBEAT,
-        Api.SHARE_GROUP_DESCRIBE,
-        Api.SHARE_FETCH,
-        Api.SHARE_ACKNOWLEDGE,
-        Api.DESCRIBE_SHARE_GROUP_OFFSETS,
-        Api.ALTER_SHARE_GROUP_OFFSETS,
-        Api.DELETE_SHARE_GROUP_OFFSETS,
-    )
-}
-
-
 @lru_cache(maxsize=1_000)  # Called for every request; clients can ask for anything.
 def find(api_key: int, version: int) -> Serve | None:
     """Import and return the handler of this version. None means: it is not served."""

@@ -89,6 +89,7 @@ def checked(context: Context, group_id: str | None, member_id: str | None) -> tu
     if not group_id or not member_id:
         raise Refusal(ErrorCode.invalid_request, "a group and a member must be named")
     check_group(context, Operation.READ, group_id)
+    context.broker.share_groups.check_served()
     return group_id, member_id
 
 

@@ -135,13 +135,6 @@ class Answer(InFlight):
             self._before(self)
         self._answers.send_known()
 
-    def give_up(self) -> None:
-        """Send no answer: the client will ask again."""
-        self._answers.count -= len(self.ids)
-        self.ids = ()
-        self.is_known = True
-        self._answers.send_known()
-
 
 class Answers:
     __slots__ = (

@@ -178,9 +178,9 @@ class Publishing:
         def stored(is_stored: bool) -> None:
             if is_stored:
                 answer.know()
-            else:  # The client has to send it again.
+            else:
                 self._exactly.pop(packet_id, None)
-                answer.give_up()
+                answer.know(StorageError("the message was refused"))
 
         self._session.when_stored(packet_id, partial(self.uncommitted.guard, stored))
 
@@ -201,6 +201,7 @@ class Publishing:
             if reasons.get(place, Reason.SUCCESS) >= FAILURE:
                 self._exactly.pop(packet_id, None)
                 self._session.refused(packet_id)
+                self._subjects.look_again()
             else:
                 self._session.stored(packet_id)
 

@@ -234,7 +234,7 @@ def test_the_story_notices_a_number_that_is_freed_too_early(
 def test_the_story_notices_that_repeats_are_not_recognised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Memory, "_found", lambda memory, target: iter(()))
+    monkeypatch.setattr(Memory, "_found", lambda memory, target, searched: iter(()))
     assert _is_noticed()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import gc
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from entrepot.broker.queue.message import Refused
 from entrepot.broker.queue.stream_reader import StreamReader
 from entrepot.broker.virtual_host.deduplication import Memory
 from entrepot.core import limits
-from entrepot.core.errors import StorageError
+from entrepot.core.errors import NotEnoughReplicasAfterAppend, StorageError
 from entrepot.wire.amqp.properties import BasicProperties, encode
 from tests.unit.broker.virtual_host.bed import FORMATS, Host, Unsent, addressed, message
 from tests.unit.broker.virtual_host.taker import Taker
@@ -59,6 +60,26 @@ async def test_without_anybody_who_waits(bed: Host) -> None:
         assert not bed.call(bed.vhost.publish, "once", [addressed("once", "", once(1))] * 2, None)
     await asyncio.sleep(0.1)
     assert bed.bodies("a") == [b"1"]
+
+
+@simulated
+async def test_what_is_on_too_few_nodes_is_stored(bed: Host) -> None:
+    """It is refused, and so is a second one until there are enough; neither comes twice."""
+    await house(bed, "a", "b")
+    lane: Any = bed.vhost.queue("a").lanes[0]
+    when_safe = lane._when_safe
+
+    def too_few(offset_end: int, waiter: Callable[[StorageError | None], None]) -> None:
+        error = NotEnoughReplicasAfterAppend("too few")
+        when_safe(offset_end, lambda failure: waiter(failure or error))
+
+    lane._when_safe = too_few
+    for _ in range(2):
+        _, failure = await bed.published("once", "", once(1))
+        assert isinstance(failure, NotEnoughReplicasAfterAppend)
+    lane._when_safe = when_safe
+    assert await bed.publish("once", "", once(1)) == []
+    assert bed.bodies("a") == bed.bodies("b") == [b"1"]
 
 
 @simulated
@@ -342,7 +363,7 @@ async def test_every_message_comes_once_whenever_the_broker_dies(bed: Host, seed
 
 
 def test_the_story_notices_what_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Memory, "_found", lambda self, target: iter(()))
+    monkeypatch.setattr(Memory, "_found", lambda self, target, searched: iter(()))
 
     def tell_all() -> None:
         for seed in range(8):
