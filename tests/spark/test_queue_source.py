@@ -327,6 +327,68 @@ def test_failures_may_be_bounded_without_a_delivery_limit(server: Broker, queue:
     assert drain(server, queue) == []
 
 
+@pytest.mark.parametrize("tried_before", [0, 1])
+def test_a_message_that_is_dead_before_its_batch_was_reduced_fails_it_no_more(
+    server: Broker, new_topic: Callable[..., str], tried_before: int
+) -> None:
+    """Its batch comes again as it was planned, once. That it fails again must count, too, though
+    the queue has no message of it any more."""
+    dead = declare(server, new_topic("dead"))
+    letters = {"dead_letter_exchange": "", "dead_letter_routing_key": dead}
+    limited = {"queue_type": "quorum", "delivery_limit": tried_before}
+    queue = declare(server, new_topic("q"), **limited, **letters)
+    publish(server, queue, ["poison"])
+    with channel(server) as other:
+        for _ in range(tried_before):
+            other.basic_reject(other.basic_get(queue)[0].delivery_tag)
+    query = Query(server, queue)
+    query.plan()
+    for _ in range(2):
+        assert query.rows() == ["poison"]
+        query.fail()
+    publish(server, queue, ["2"])
+    assert query.run() == []
+    assert query.run() == ["2"]
+    query.run()
+    query.reader.stop()
+    assert (drain(server, dead), drain(server, queue)) == (["poison"], [])
+
+
+def test_the_first_failure_may_be_enough(server: Broker, queue: str) -> None:
+    publish(server, queue, ["poison"])
+    query = Query(server, queue, maxFailures="1")
+    query.plan()
+    for _ in range(2):
+        assert query.rows() == ["poison"]
+        query.fail()
+    assert query.run() == []
+    query.run()
+    query.reader.stop()
+    assert drain(server, queue) == []
+
+
+@pytest.mark.usefixtures("dead_are_dead")
+def test_a_driver_that_held_nothing_says_no_more_of_a_batch_that_went_on(
+    server: Broker, queue: str
+) -> None:
+    publish(server, queue, ["poison"])
+    query = Query(server, queue, maxFailures="1")
+    query.plan()
+    query.rows()
+    query.fail()
+    query.rows()
+    slow = query.reader  # Nothing is left for it to hold.
+    query.start()
+    query.rows()
+    query.fail()
+    query.rows()
+    slow.stop()
+    plan, tried = query.reader._running
+    assert tried.is_reduced
+    assert query.reader._recalled(plan) == tried
+    query.reader.stop()
+
+
 def test_an_available_now_query_ends(server: Broker, queue: str) -> None:
     publish(server, queue, texts(5))
     query = Query(server, queue)

@@ -51,6 +51,11 @@ class Leaseholder:
     def lease(self) -> str | None:
         return self._lease
 
+    @property
+    def is_for_nothing(self) -> bool:
+        """Whether the queue has none of the messages any more."""
+        return not self._wanted
+
     def facts(self) -> dict[str, Any]:
         with self._lock:
             return self._retried(self._api.facts)

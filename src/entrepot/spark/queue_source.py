@@ -197,14 +197,22 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Running(plan, tried)
 
     def _report_failure(self, holder: Leaseholder, plan: Plan, tried: Tried) -> None:
-        if not holder.renew():
-            return  # A successor has taken over, and what it remembers must not be undone.
+        if not self._may_report(holder, plan, tried):
+            return
         failed = tried.failed()
         self._remember(plan, failed)
         is_alone = len(tried.rows) == 1
         most = self._options.failures_max
         is_enough = is_alone and most is not None and failed.failures >= most
         holder.give_back(failed=is_alone, reject=is_enough)
+
+    def _may_report(self, holder: Leaseholder, plan: Plan, tried: Tried) -> bool:
+        """Return whether no successor is at work: what it remembers must not be undone."""
+        if holder.renew():
+            return True
+        # With all its messages dead or settled, a batch has no lease that a successor could take
+        # over. Its failures count all the same, or it would be read, and fail, for ever.
+        return holder.is_for_nothing and self._recalled(plan) == tried
 
     def _remember(self, plan: Plan, tried: Tried) -> None:
         with Connected(self._options.address) as connected:
