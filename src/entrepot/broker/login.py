@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple, NoReturn
 
@@ -183,6 +184,7 @@ async def _refuse(user: str, reason: str, origin: Origin, answer_at: float) -> N
     raise LoginRefused(f"login of {user[:100]!r} with {origin.mechanism} failed: {reason}")
 
 
+@lru_cache(maxsize=1_000)  # Asked twice for every request of SQS.
 def is_loopback(host: str) -> bool:
     """Return whether this is a loopback address. Host names are not looked up."""
     try:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from entrepot.core.encoding import encode_headers
-from entrepot.core.message import Envelope, Format, Handling
+from entrepot.core.message import PERSISTENT, Envelope, Format, Handling
 from entrepot.core.names import is_short
 from entrepot.core.properties import TEXTS, Death, Properties
 from entrepot.core.record import Record
@@ -52,7 +52,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def handling(self) -> Handling:
         properties = self.properties
-        return Handling(
+        found = Handling(
             properties.is_persistent is True,
             properties.priority or 0,
             properties.ttl_ms,
@@ -64,6 +64,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
             self.deduplication_ttl_ms,
             self.group,
         )
+        return PERSISTENT if found == PERSISTENT else found  # Told by identity: see `Envelope`.
 
 
 class NeutralFormat:

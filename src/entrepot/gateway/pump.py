@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -22,6 +22,7 @@ from entrepot.core import limits
 from entrepot.core.errors import PeerError
 from entrepot.core.faults import Faults
 from entrepot.core.ports import NOTHING_UNFINISHED, Chunk, Clock, Link, Unfinished
+from entrepot.gateway.begun import Begun
 
 TURN_EVENTS_MAX = 500  # A turn also ends after `limits.TURN_MS`.
 TURN_BYTES_MAX = 1 * limits.MIB  # A turn with more output ends.
@@ -189,6 +190,14 @@ class Pump(Generic[E]):
         self._awaited = awaited = asyncio.ensure_future(work)
         awaited.add_done_callback(partial(self.guard, self._done))
 
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this work at once. If it has to wait, the next event is served after it."""
+        begun = Begun(work, partial(self.guard, self._done))
+        if not begun.is_done:
+            self._awaited = begun
+            return
+        self._judge(begun)
+
     def hold(self, work: Cancellable) -> None:
         """Serve no event until `go_on` is called. The work is cancelled if the link ends before.
 
@@ -208,19 +217,23 @@ class Pump(Generic[E]):
         if self._awaited is not None:
             self._loop.call_later(0, self._awaited.cancel)
 
-    def _done(self, done: asyncio.Future[Any]) -> None:
+    def _done(self, done: asyncio.Future[Any] | Begun) -> None:
         if self._awaited is done:  # And did not `hold` what comes next.
             self._awaited = None
-        error = None if done.cancelled() else done.exception()
         if not self._is_open:
             self.release()
             return
+        self._judge(done)
+        self.work()
+
+    def _judge(self, done: asyncio.Future[Any] | Begun) -> None:
+        """Answer the error with which a request has ended, if there is one."""
+        error = None if done.cancelled() else done.exception()
         if isinstance(error, PeerError):
             self.failed(error)
         elif error is not None:
             self._faults.caught(f"{self.link.peer}: a request failed", error)
             self.failed(None)
-        self.work()
 
 
 def _serve_none(event: object) -> None:

@@ -51,7 +51,8 @@ class Committer:
         self._dirty: dict[Partition, None] = {}  # To be committed in the next round.
         self._deferred: dict[Partition, None] = {}  # To be committed when the timer ends.
         self._timer: asyncio.TimerHandle | None = None
-        self._beside: dict[asyncio.Task[None], None] = {}  # Tasks that commit what was deferred.
+        self._beside: asyncio.Task[None] | None = None  # Commits what was deferred, in rounds.
+        self._is_hurried = False  # What is deferred is for its next round.
         self._round: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
         self._syncing: dict[Partition, asyncio.Future[None]] = {}  # Each is done when its sync is.
@@ -80,18 +81,29 @@ class Committer:
             self._timer = loop.call_later(limits.COMMIT_DEFERRED_MS / 1_000, self.hurry)
 
     def hurry(self) -> None:
-        """Commit now what was deferred, beside the rounds: they need not wait for it."""
+        """Commit now what was deferred, beside the rounds: they need not wait for it.
+
+        What is deferred while that goes on is committed together after it, however often this is
+        called: many may wait, each for a little.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._deferred:
-            deferred, self._deferred = self._deferred, {}
-            task = _start(self._commit_beside([*deferred]))
-            self._beside[task] = None
-            task.add_done_callback(self._beside.pop)
+            self._is_hurried = True
+            if self._beside is None:
+                self._beside = _start(self._run_beside())
+
+    async def _run_beside(self) -> None:
+        try:
+            while self._is_hurried:
+                self._is_hurried = False
+                deferred, self._deferred = self._deferred, {}
+                await self._commit_beside([p for p in deferred if p.stopped is None])
+        finally:
+            self._beside = None
 
     async def _commit_beside(self, partitions: Sequence[Partition]) -> None:
-        partitions = [partition for partition in partitions if partition.stopped is None]
         try:
             marks = [(each, each.end_mark()) for each in partitions]
             for part in _slices(marks):
@@ -103,9 +115,8 @@ class Committer:
     async def drain(self) -> None:
         """Wait until every requested commit is done."""
         self.hurry()
-        while self._round is not None or self._releasing is not None or self._beside:
-            tasks = (self._round, self._releasing, *self._beside)
-            await asyncio.gather(*(task for task in tasks if task is not None))
+        while tasks := [t for t in (self._round, self._releasing, self._beside) if t is not None]:
+            await asyncio.gather(*tasks)
 
     async def _run(self) -> None:
         try:

@@ -217,6 +217,22 @@ async def test_a_commit_that_may_wait_does_not_when_hurried(bed: Bed) -> None:
 
 
 @simulated
+async def test_hurried_commits_share_a_sync(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As main rounds do: while one sync is under way, all that comes waits for one more."""
+    await bed.start("late")
+    await bed.write("late", b"a")
+    bed.disk.habits.sync_seconds_min = bed.disk.habits.sync_seconds_max = 0.01
+    with syncs(bed, monkeypatch) as calls:
+        for number in range(20):
+            bed.append("late", make(b"%d" % number), may_wait=True)
+            bed.call(bed.log.hurry)
+            await asyncio.sleep(0.0001)
+        await bed.committed()
+    assert bed["late"].high_watermark == 21
+    assert len(calls) == 2
+
+
+@simulated
 async def test_nobody_waits_for_a_commit_that_may_wait(bed: Bed) -> None:
     """Its sync is under way when a round begins, which ends before it."""
     await bed.start("t", "late")

@@ -741,8 +741,10 @@ class Queue:
                 consumed.append(taken.offsets)
             else:
                 ledger.lease(taken.offsets, seat.lease)
-        if consumed or popped.expired or popped.lost:
+        if popped.expired or popped.lost:
             self._finish(number, popped, consumed)
+        elif consumed:
+            self._settle_popped(number, consumed, CONSUMED)
         for seat, taken in deliveries:
             seat.consumer.deliver(number, taken)
 

@@ -10,10 +10,11 @@ Bodies count as unfinished input from their first byte until they are answered.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from entrepot.core import limits
 from entrepot.core.errors import PeerError
@@ -38,6 +39,18 @@ _CHECK_S = http_limits.CHECK_MS / 1_000
 
 Handle = Callable[[Request, str], Response | Awaitable[Response]]
 """Answers a request; the text is the client's address. An HttpError becomes its status."""
+
+
+class AtOnce:
+    """An answer that is made without a task: see `gateway.begun` for what it must not use."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Coroutine[Any, Any, Response]) -> None:
+        self.work = work
+
+    def __await__(self) -> Generator[Any, Any, Response]:
+        return self.work.__await__()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +147,9 @@ class HttpAdapter(Pump[Request]):
             answer = refusal(error)
         if not isinstance(answer, Response):
             self._handled = request
+            if isinstance(answer, AtOnce):
+                self.begin(self._answer_later(request, answer.work))
+                return None
             return self._answer_later(request, answer)
         self._answer(request, answer)
         return None
@@ -175,7 +191,7 @@ class HttpAdapter(Pump[Request]):
 
     def _put(self, answer: Response, request: Request | None, *, keeps_alive: bool) -> None:
         """Add an answer to those of this turn."""
-        date = formatdate(self._clock.now_ms() // 1_000, usegmt=True)
+        date = _date(self._clock.now_ms() // 1_000)
         chunks = encode(answer, request, date=date, keeps_alive=keeps_alive)
         self._out += chunks
         self._turn_bytes += sum(map(len, chunks))
@@ -219,6 +235,11 @@ class HttpAdapter(Pump[Request]):
         elif self._reader.is_amid and now_s - self._begun_s >= http_limits.REQUEST_MS_MAX / 1_000:
             self._reader.failure = HttpError(408, "the request took too long")
             self.work()
+
+
+@lru_cache(maxsize=2)  # Asked for every answer.
+def _date(time_s: int) -> str:
+    return formatdate(time_s, usegmt=True)
 
 
 def refusal(error: HttpError) -> Response:

@@ -10,10 +10,13 @@ from entrepot.core import limits
 from entrepot.core.steps import Steps
 
 _TEXT_AT_ONCE = 256 * limits.KIB  # Characters that are encoded in one step.
+_FEW = 10
 
 
 def encoded(value: Any) -> Steps[bytearray]:
     """Encode a value as JSON, in steps: lists may be long, and so may texts in them."""
+    if isinstance(value, dict) and len(value) <= _FEW and all(map(_is_short, value.values())):
+        return bytearray(msgspec.json.encode(value))  # Most answers.
     output = bytearray()
     yield from _encode(value, output)
     return output
@@ -47,3 +50,7 @@ def _encode(value: Any, output: bytearray) -> Steps[None]:
 
 def _is_long(value: object) -> bool:
     return isinstance(value, str) and len(value) > _TEXT_AT_ONCE
+
+
+def _is_short(value: object) -> bool:
+    return not isinstance(value, dict | list) and not _is_long(value)

@@ -14,11 +14,12 @@ import msgspec
 from entrepot.core import errors
 from entrepot.core.errors import PeerError, StorageError
 from entrepot.core.steps import Steps
+from entrepot.gateway.http.adapter import AtOnce
 from entrepot.gateway.http.json_reader import NotJson, read_in_steps
 from entrepot.gateway.http.json_writer import encoded
 from entrepot.gateway.sqs import moving, permissions, queues, receiving, sending
 from entrepot.gateway.sqs.call import Call, Context, Result, unknown_queue
-from entrepot.gateway.sqs.login import identify, region_of, service_of
+from entrepot.gateway.sqs.login import identify, service_of
 from entrepot.wire.http.request import HttpError, Request
 from entrepot.wire.http.response import Response
 from entrepot.wire.sqs import query, sns
@@ -57,6 +58,19 @@ ACTIONS: dict[str, Action] = {
     "TagQueue": queues.label,
     "UntagQueue": queues.remove_labels,
 }
+# What programs do all the time. None of it asks other nodes, or waits with a time limit.
+_AT_ONCE = frozenset(
+    f"{TARGET}{name}"
+    for name in (
+        "ChangeMessageVisibility",
+        "ChangeMessageVisibilityBatch",
+        "DeleteMessage",
+        "DeleteMessageBatch",
+        "ReceiveMessage",
+        "SendMessage",
+        "SendMessageBatch",
+    )
+)
 # Whoever got the token may do it, without a login; the action asks for no other right.
 _PROVEN_BY_TOKEN = ("ConfirmSubscription",)
 
@@ -67,12 +81,13 @@ class Sqs:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    async def __call__(self, request: Request, peer_host: str) -> Response:
+    def __call__(self, request: Request, peer_host: str) -> Awaitable[Response]:
         request_id = str(self._context.broker.new_id())
         target = request.headers.get("x-amz-target")
-        if target is not None:
-            return await self._json(request, peer_host, target, request_id)
-        return await self._query(request, peer_host, request_id)
+        if target is None:
+            return self._query(request, peer_host, request_id)
+        work = self._json(request, peer_host, target, request_id)
+        return AtOnce(work) if target in _AT_ONCE else work
 
     async def _json(
         self, request: Request, peer_host: str, target: str, request_id: str
@@ -80,7 +95,8 @@ class Sqs:
         turns = self._context.broker.turns
         identity = ("x-amzn-RequestId", request_id)
         try:
-            values = await turns.run(_read_json(request.body))
+            reading = turns.begin(_read_json(request.body))
+            values = reading if isinstance(reading, dict) else await reading
             action = target.removeprefix(TARGET)
             if action == target:
                 action = ""
@@ -92,7 +108,9 @@ class Sqs:
             return Response(error.status, body, (_JSON, identity, code))
         if result is None:
             return Response(200, b"", (_JSON, identity))
-        return Response(200, await turns.run(encoded(result)), (_JSON, identity))
+        writing = turns.begin(encoded(result))
+        written = writing if isinstance(writing, bytearray) else await writing
+        return Response(200, written, (_JSON, identity))
 
     async def _query(self, request: Request, peer_host: str, request_id: str) -> Response:
         turns = self._context.broker.turns
@@ -152,8 +170,7 @@ class Sqs:
         function = actions.get(action)
         if function is None:
             raise SqsError("InvalidAction", f"There is no action {action[:100]!r}.")
-        base_url = f"http://{request.headers.get('host', 'localhost')}"
-        call = Call(self._context, principal, parameters, base_url, region_of(request), action)
+        call = Call(context, principal, parameters, request, action)
         try:
             return await function(call)
         except errors.UnknownQueue:

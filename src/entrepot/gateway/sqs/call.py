@@ -13,7 +13,9 @@ from entrepot.broker.queue.queue import Queue
 from entrepot.broker.virtual_host.virtual_host import VirtualHost
 from entrepot.core.measures import MessageCount
 from entrepot.core.ports import Clock
+from entrepot.gateway.sqs.login import region_of
 from entrepot.gateway.sqs.move_tasks import MoveTasks
+from entrepot.wire.http.request import Request
 from entrepot.wire.sqs.errors import SqsError
 from entrepot.wire.sqs.parameters import Parameters
 
@@ -62,8 +64,7 @@ class Call:
     context: Context
     principal: Principal
     parameters: Parameters
-    base_url: str  # What URLs of queues begin with, as the client addressed the broker.
-    region: str
+    request: Request
     action: str
 
     @property
@@ -73,6 +74,15 @@ class Call:
     @property
     def vhost(self) -> VirtualHost:
         return self.broker.vhosts.default
+
+    @property
+    def base_url(self) -> str:
+        """Return what URLs of queues begin with, as the client addressed the broker."""
+        return f"http://{self.request.headers.get('host', 'localhost')}"
+
+    @property
+    def region(self) -> str:
+        return region_of(self.request)
 
     # --- queues
 

@@ -33,7 +33,7 @@ from entrepot.gateway.stomp.subscription import AckMode, Subscription
 from entrepot.gateway.stomp.transaction import Transaction
 from entrepot.wire.stomp import frames as wire
 from entrepot.wire.stomp import limits as stomp_limits
-from entrepot.wire.stomp.frames import Event, Frame, Sends, check_headers, header_line
+from entrepot.wire.stomp.frames import Event, Frame, Sends, check_headers, receipt_bytes
 
 if TYPE_CHECKING:
     from entrepot.gateway.stomp.adapter import StompAdapter
@@ -130,9 +130,7 @@ class Connection:
 
     def send_receipts(self, receipts: Sequence[str]) -> None:
         if self.is_open and receipts:
-            version = self.version
-            lines = [header_line("receipt-id", each, version) for each in receipts]
-            self.outbox.send((b"".join([b"RECEIPT\n%s\n\0" % line for line in lines]),))
+            self.outbox.send((b"".join([receipt_bytes(each, self.version) for each in receipts]),))
 
     def fail(self, error: FrameRefused) -> None:
         """Send an ERROR and close the connection."""

@@ -67,8 +67,10 @@ def envelope_of(headers: Headers, exchange: str, key: str, reply_to: str | None)
             others[name] = text
     is_persistent = headers.get(_PERSISTENT) != "false"
     properties = Properties(**found, is_persistent=is_persistent, headers=others)
-    head = NEUTRAL.write(Head(properties, delay_ms=_delay_ms(headers)))
-    return Envelope(exchange, key, head, NEUTRAL)
+    head = Head(properties, delay_ms=_delay_ms(headers))
+    envelope = Envelope(exchange, key, NEUTRAL.write(head), NEUTRAL)
+    envelope.handling = head.handling
+    return envelope
 
 
 def read_number(name: str, text: str, most: int) -> int:

@@ -118,11 +118,15 @@ class RequestReader:
 
     def on_url(self, piece: bytes) -> None:
         self._target.append(piece)
-        self._count_head(len(piece))
+        self._head_bytes += len(piece)
+        if self._head_bytes > http_limits.HEAD_BYTES_MAX:
+            self._fail(431, "the head of the request is too large")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_count += 1
-        self._count_head(len(name) + len(value) + _HEADER_COST)
+        self._head_bytes += len(name) + len(value) + _HEADER_COST
+        if self._head_bytes > http_limits.HEAD_BYTES_MAX:
+            self._fail(431, "the head of the request is too large")
         if self._header_count > http_limits.HEADERS_MAX:
             self._fail(431, f"more than {http_limits.HEADERS_MAX} headers")
         if self._is_head_whole:
@@ -175,11 +179,6 @@ class RequestReader:
         self._unmoved = 0
         self.awaits_continue = False
         self._begin()
-
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > http_limits.HEAD_BYTES_MAX:
-            self._fail(431, "the head of the request is too large")
 
     def _fail(self, status: int, text: str) -> None:
         self.failure = HttpError(status, text)

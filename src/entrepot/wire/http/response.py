@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from entrepot.core.limits import KIB
 from entrepot.core.ports import Buffer
 from entrepot.wire.http.request import Request
 
+_STATUS_LINES = {int(each): f"HTTP/1.1 {each} {each.phrase}" for each in HTTPStatus}
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 SWITCHING = 101
 NO_CONTENT = 204
+_JOINED_BYTES_MAX = 4 * KIB  # To copy a body of this size costs less than to pass it by itself.
 _MAY_HAVE_NO_BODY = (SWITCHING, NO_CONTENT, 304)
 
 
@@ -28,7 +31,7 @@ def encode(
 ) -> list[Buffer]:
     """In chunks, for a body may be long. `request` is None when what came was none."""
     assert not (response.body and response.status in _MAY_HAVE_NO_BODY)
-    lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}", f"Date: {date}"]
+    lines = [_STATUS_LINES[response.status], f"Date: {date}"]
     lines += _lines(response.headers)
     if response.status not in _MAY_HAVE_NO_BODY and not response.is_stream:
         lines.append(f"Content-Length: {len(response.body)}")
@@ -37,8 +40,11 @@ def encode(
     elif request is not None and request.is_old:
         lines.append("Connection: keep-alive")
     head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-    is_wanted = request is None or request.method != "HEAD"
-    return [head, response.body] if is_wanted and response.body else [head]
+    if not response.body or (request is not None and request.method == "HEAD"):
+        return [head]
+    if len(response.body) <= _JOINED_BYTES_MAX:
+        return [head + response.body]
+    return [head, response.body]
 
 
 def _lines(headers: Iterable[tuple[str, str]]) -> Iterable[str]:

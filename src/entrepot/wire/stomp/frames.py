@@ -50,6 +50,8 @@ _HELD_BYTES_MAX = 2 * AREA_BYTES_MAX  # After the first frame, while its login i
 
 HEART_BEAT = b"\n"
 _NUL = 0
+# A receipt without escapes, spaces and the end of a line that some write with CR.
+_PLAIN_RECEIPT = re.compile(rb"\nreceipt:([!-\[\]-~]+)(?=\n|\Z)")
 _HEAD_END = re.compile(rb"\n\r?\n")
 _HEART_BEATS = re.compile(rb"[\r\n]+")
 _NO_ESCAPES = (CONNECT, CONNECTED)
@@ -283,9 +285,26 @@ class FrameReader:
             block = bytes(view[start:head_end])
         head, size = self._heads.get(block), found.end() - start
         if head is None or head.size != size:  # The empty line may end with LF or CR LF.
-            head = self._decode(block, size)
+            head = self._with_receipt(block, size) or self._decode(block, size)
         self._head, self._searched = head, found.end()
         return True
+
+    def _with_receipt(self, block: bytes, size: int) -> _Head | None:
+        """Return the decoded head if it has a plain receipt; None if not. Raises PeerError.
+
+        A client that waits for each receipt numbers them: all else in its heads is the same.
+        """
+        if not self._has_begun or len(block) > stomp_limits.HEAD_CACHED_BYTES_MAX:
+            return None
+        found = _PLAIN_RECEIPT.search(block)
+        if found is None:
+            return None
+        rest = block[: found.start()] + block[found.end() :]
+        known = self._heads.get(rest) or self._decode(rest, 0)
+        if "receipt" in known.headers:  # It has two, of which the first counts.
+            return None
+        headers = {**known.headers, "receipt": found[1].decode()}
+        return _Head(known.command, headers, size, known.content_length)
 
     def _decode(self, block: bytes, size: int) -> _Head:
         try:
@@ -302,7 +321,7 @@ class FrameReader:
             self._begin(command, lines)
         headers = _decoded(command, lines, self.version)
         head = _Head(command, headers, size, _content_length(headers))
-        # One with a receipt has an id that does not come again.
+        # One with a receipt has an id that does not come again: see `_with_receipt`.
         if len(block) <= stomp_limits.HEAD_CACHED_BYTES_MAX and "receipt" not in headers:
             if len(self._heads) >= stomp_limits.HEADS_CACHED_MAX:
                 self._heads.clear()
@@ -407,6 +426,13 @@ def header_line(name: str, value: str, version: str, *, is_escaped: bool = True)
     if not name or "\0" in line or line.endswith("\r\n"):
         return b""
     return line.encode("utf-8", "replace")
+
+
+def receipt_bytes(receipt: str, version: str) -> bytes:
+    """Return a frame of RECEIPT."""
+    if receipt.isalnum():  # Mostly it is a number, which no version escapes.
+        return f"RECEIPT\nreceipt-id:{receipt}\n\n\0".encode()
+    return b"RECEIPT\n%s\n\0" % header_line("receipt-id", receipt, version)
 
 
 def frame_bytes(

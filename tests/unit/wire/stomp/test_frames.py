@@ -281,3 +281,31 @@ def test_what_a_version_cannot_express_is_left_out() -> None:
         ("1.2", "", "b"),
     ):
         assert header_line(name, value, version) == b""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"receipt:1\ndestination:/queue/a",
+        b"destination:/queue/a\nreceipt:1",
+        b"destination:/queue/a\nreceipt:1:2\nx:y",
+        b"destination:/queue/a\nreceipt:1\nreceipt:2",
+        b"destination:/queue/a\nreceipt: 1",
+        b"destination:/queue/a\nreceipt:\\c1",
+        b"destination:/queue/a\r\nreceipt:1\r",
+        b"destination:/queue/a\nxreceipt:1",
+        b"destination:/queue/a\nreceipt:",
+    ],
+)
+def test_a_receipt_is_read_alike_whatever_was_read_before(version: str, lines: bytes) -> None:
+    """A head that differs in its receipt only is not decoded again."""
+    frame = b"SEND\n" + lines + b"\n\nhi\0"
+    before = b"SEND\ndestination:/queue/a\nreceipt:0\n\nhi\0" + SEND + b"hi\0" + frame
+    once = _headers(feed(reader(version), [frame]))
+    assert _headers(feed(reader(version), [before, frame]))[-1:] == once
+    assert once[0]["destination"] == "/queue/a"
+
+
+def _headers(events: list[Event]) -> list[dict[str, str]]:
+    return [dict(each.headers) for each in events if isinstance(each, Frame)]
