@@ -128,7 +128,7 @@ class _Fetch:
         self._listener_of: ServedPartition | None = None  # and for what.
 
     def _begin_timing(self) -> None:
-        context = self._context
+        context, self._begun_s = self._context, 0.0
         if context.messages.fetching.is_due:
             self._begun_s = context.messages.fetching.begin(context.clock.monotonic())
 
@@ -147,7 +147,7 @@ class _Fetch:
     ) -> bool:
         """Serve a request if it is the same, from another offset on. False means: it is not, and
         nothing was done."""
-        if self.repeated is None or header[1] != self._version or header[3] != self._client_id:
+        if self.repeated is None or header.version != self._version:
             return False
         found = self.repeated.read(bytes(frame[position:]))
         if found is None or (self._wait is not None and not self._wait.is_over):
@@ -159,10 +159,10 @@ class _Fetch:
             if not is_valid or session.epoch != epoch or session.changes != self._changes:
                 return False
             session.go_on()
-        ((_, _, (asked,)),) = self._request.topics
+        asked = self._request.topics[0].partitions[0]
         wanted.offset, wanted.bytes_max = offset, asked.partition_max_bytes
         wanted.leader_epoch = asked.current_leader_epoch
-        self._answer = answer
+        self._answer, self._client_id = answer, header.client_id
         self._begin_timing()
         served = self._served_before(wanted)
         if served is not None and self._may_wait and self._is_at_end(offset, served):

@@ -484,6 +484,7 @@ async def test_a_fetch_that_may_be_repeated_keeps_nothing_that_it_sent(node: Nod
         work: Any = node.context.last_fetch
         assert work._answer.chunks == []
     assert link.answered == [1, 2, 3]
+    assert sum(node.context.messages.fetching.histogram.counts) == 1  # Of one that was due.
     adapter.closed("over")
     assert node.context.last_fetch is None
     assert work.repeated is None
