@@ -4,8 +4,9 @@ A broker in the simulated world, a publisher and a consumer on connections of th
 message with properties of its own. Every call of a function of ours is written down from the
 bytes of a publish to those of its confirm and its delivery, from those of an acknowledgement to
 its settlement, and for a message whose time to live ends: AMQP; with `--mqtt`, from the bytes of a
-PUBLISH to those of its answer and its delivery. Not a measurement of time: what it counts is the
-same on every machine, and what a reader has to follow.
+PUBLISH to those of its answer and its delivery; with `--kafka`, from those of a Produce to its
+answer and to that of the Fetch that waits for it, and for the next Fetch. Not a measurement of
+time: what it counts is the same on every machine, and what a reader has to follow.
 """
 
 from __future__ import annotations
@@ -14,25 +15,37 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import entrepot
+from entrepot.broker.server_settings import Defaults
+from entrepot.core import batch
+from entrepot.core.record import Record
+from entrepot.gateway.kafka.adapter import KafkaAdapter
 from entrepot.wire.amqp.deliver import content
 from entrepot.wire.amqp.frames import method_frame
 from entrepot.wire.amqp.methods import basic, confirm, queue
 from entrepot.wire.amqp.properties import BasicProperties, encode
+from entrepot.wire.kafka import fetch, produce
+from entrepot.wire.kafka.api import Api
+from entrepot.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
+from entrepot.wire.kafka.frames import request_header, size_prefix
+from entrepot.wire.kafka.produce import ProducePartition, ProduceRequest
 from entrepot.wire.mqtt.packets import V311, Ack, Disconnect, write
 from entrepot.wire.mqtt.properties import PacketType
 from entrepot.wire.mqtt.scan import Event, Publishes
 from sim.loop import SimLoop, run
-from tests.unit.gateway.amqp.node import FRAME_BYTES_MAX, Client, Node
+from tests.unit.gateway.amqp.node import FRAME_BYTES_MAX, Client, FakeLink, Node
+from tests.unit.gateway.kafka import node as kafka
 from tests.unit.gateway.mqtt import node as mqtt
 
 _ROOT = Path(entrepot.__file__).parent
 _TTL_MS = 5_000
+_PRODUCE, _FETCH = 13, 18  # Versions: the newest.
 _ASIDE = ("Log._keep_doing",)  # What the broker does now and then, whatever comes.
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<lambda>")
 
@@ -180,6 +193,57 @@ def mqtt_walks() -> dict[str, Walk]:
     return run(0, _mqtt_story)
 
 
+async def _kafka_story(loop: SimLoop) -> dict[str, Walk]:
+    node = kafka.Node(loop, Defaults())
+    await node.start()
+    topic = await node.context.broker.create_topic("orders", 1, {"durability": "os"})
+    producer, consumer = (
+        KafkaAdapter(cast(Any, FakeLink()), replace(node.context)) for _ in range(2)
+    )
+    walks: dict[str, Walk] = {}
+    session_id = 0
+    for number in range(5):
+        wanted = FetchPartition(0, 0, max(0, number - 1), -1, -1, 1 << 20)
+        asked = FetchRequest(
+            max_wait_ms=5_000 if number else 0,
+            min_bytes=1,
+            max_bytes=1 << 25,
+            session_id=session_id,
+            session_epoch=number,
+            topics=[FetchTopic(None, topic.id, [wanted])],
+        )
+        message = _kafka_request(Api.FETCH, number, fetch.encode_request(_FETCH, asked))
+        walks["the next fetch, which waits"] = await _walked(partial(_feed, consumer, message))
+        if not number:
+            (told,) = cast(FakeLink, consumer.link).writes
+            session_id = fetch.decode_response(_FETCH, memoryview(told), 9).session_id
+            continue
+        record = Record(b"key", b"x" * 100)
+        data = batch.build([record], now_ms=node.clock.now_ms(), producer_id=1, producer_epoch=0,
+                           sequence_first=number - 1)  # fmt: skip
+        produced = ProduceRequest(None, -1, 1_000, [ProducePartition(None, topic.id, 0, data)])
+        message = _kafka_request(Api.PRODUCE, number, produce.encode_request(_PRODUCE, produced))
+        walks["produce, its answer, delivery"] = await _walked(partial(_feed, producer, message))
+    await node.stop()
+    return walks
+
+
+def _kafka_request(api: Api, number: int, message: bytes) -> bytes:
+    version = _PRODUCE if api is Api.PRODUCE else _FETCH
+    frame = request_header(api, version, number, "client") + message
+    return size_prefix(len(frame)) + frame
+
+
+def _feed(adapter: KafkaAdapter, data: bytes) -> None:
+    adapter.writable()[: len(data)] = data
+    adapter.received(len(data))
+
+
+def kafka_walks() -> dict[str, Walk]:
+    """Return the walk of each act, over Kafka's protocol."""
+    return run(0, _kafka_story)
+
+
 def walks(*, durable: bool) -> dict[str, Walk]:
     """Return the walk of each act."""
     return run(0, lambda loop: _story(loop, durable))
@@ -189,9 +253,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.hops", description=__doc__)
     parser.add_argument("--durable", action="store_true", help="a queue that survives a crash")
     parser.add_argument("--mqtt", action="store_true", help="over MQTT")
+    parser.add_argument("--kafka", action="store_true", help="over Kafka's protocol")
     parser.add_argument("--calls", action="store_true", help="every call, not only how many")
     options = parser.parse_args()
-    found = mqtt_walks() if options.mqtt else walks(durable=options.durable)
+    if options.kafka:
+        found = kafka_walks()
+    else:
+        found = mqtt_walks() if options.mqtt else walks(durable=options.durable)
     for act, walk in found.items():
         print(f"{act}: {len(walk.calls)} calls in {walk.module_count} modules")
         if options.calls:

@@ -18,6 +18,7 @@ LONG_FILES = {
     "entrepot/server.py": "assembles all parts, and alone knows them",
     "log/partition.py": "one partition: appending, and what retention or a leader removes of it",
     "virtual_host/inventory.py": "the queues of a virtual host: made, restored, changed, deleted",
+    "gateway/kafka/fetch.py": "a fetch is read, waits and is answered, at once or in turns",
     "log/log.py": "all partitions of a node: opening, recovery, closing, housekeeping",
     "broker/consumer_group/coordinator.py": "what groups of both protocols need of the world",
     "broker/consumer_group/classic.py": "the classic protocol of a group is one machine",

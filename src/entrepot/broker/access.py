@@ -184,6 +184,11 @@ class Principal:
             self.user, self.host, operation, kind, name, vhost, self.client
         )
 
+    @property
+    def may_all(self) -> bool:
+        """Return whether nothing is ever refused: there are no rules."""
+        return not self._access.is_enforced
+
     def may_with_some(self, operation: Operation, kind: ResourceKind, vhost: str = "") -> bool:
         """Return whether the user may do this to any resource of the kind, existing or not."""
         access = self._access

@@ -273,16 +273,14 @@ class Broker:
                 partition.replicate(partition.offset_start)
             is_heard = self.cluster is None and not topic.is_queue and not topic.is_hidden
             if is_heard and topic.name not in INTERNAL_NAMES:
-                served.on_append = self._appended
+                served.on_append = partial(self._appended, topic.name)
             served_partitions[topic.id.int, index] = served
             yield
         return served_partitions
 
-    def _appended(self, served: ServedPartition, offset_first: int) -> None:
+    def _appended(self, name: str, served: ServedPartition, offset_first: int) -> None:
         """Publish an append on the subject of the topic's name, for those who listen to it."""
-        topic = self.catalog.by_id.get(served.partition.id.topic)
-        if topic is not None:
-            self.vhosts.default.topic_appended(topic.name, served, offset_first)
+        self.vhosts.default.topic_appended(name, served, offset_first)
 
     def _change(self, *records: Record) -> Awaitable[None]:
         """Append records to the catalog and apply them. Await the result for the commit."""

@@ -79,6 +79,8 @@ class ServedPartition:
         self.partition.on_cut = self._fold_again
         # Called with the offset of whatever is appended; None for partitions that nobody hears.
         self.on_append: Callable[[ServedPartition, int], None] | None = None
+        # The version of all bindings and listeners as of which nobody hears this partition.
+        self.unheard_version = -1
         self.unreadable_count = 0  # Records that could not be decoded for consumers of messages,
         self._unreadable_end = 0  # and the end offset of the last batch of them.
         self._refused = RefusedBatches(clock)

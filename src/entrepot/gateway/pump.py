@@ -114,8 +114,27 @@ class Pump(Generic[E]):
 
     def received(self, size: int) -> None:
         self.reads += 1
-        self._events.extend(self._scan(size))
-        self.work()
+        events = self._scan(size)
+        is_idle = not self._events and self._awaited is None and self._is_open
+        if is_idle and len(events) == 1 and self.may_serve():
+            self.serve_alone(events[0])
+        else:
+            self._events.extend(events)
+            self.work()
+
+    def serve_alone(self, event: E) -> None:
+        """Do what `work` does for an event that has come alone, with none before it, as most
+        messages come."""
+        self._is_working = True
+        try:
+            work = self.serve(event)
+        except PeerError as error:
+            self.failed(error)
+        else:
+            if work is not None:
+                self.wait_for(work)
+        self.flush()
+        self.pace()
 
     def drained(self) -> None:
         self.work()
@@ -256,17 +275,7 @@ class CountingPump(Pump[E], Generic[E, D]):
         if not is_idle or len(self._events) != 1 or not self.may_serve():
             self.work()
             return
-        # One event and no others before it, as most messages come: it needs no look at the clock.
-        self._is_working = True
-        try:
-            work = self.serve(self._events.popleft())
-        except PeerError as error:
-            self.failed(error)
-        else:
-            if work is not None:
-                self.wait_for(work)
-        self.flush()
-        self.pace()
+        self.serve_alone(self._events.popleft())
 
     def decode(self, size: int) -> None:
         """Add the events that are complete with so many more bytes."""

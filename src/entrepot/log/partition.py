@@ -156,13 +156,40 @@ class Partition(Segments):
             raise StorageError(self.stopped)
         if is_stamped:
             self._check_follows(batches)
+        elif len(batches) == 1 and self._ahead is None:
+            ((header, batch),) = batches
+            if not isinstance(batch, list):
+                return self._append_one(header, batch)
+        return self._append_all(batches, is_stamped=is_stamped)
+
+    def _append_one(self, header: BatchHeader, batch: Buffer) -> int:
+        """Do what `_append_all` does with a batch that comes alone, in one piece and without a
+        stamp, as nearly all do."""
+        size, delta_last = header.size, header.offset_delta_last
+        active, file = self._place_for(size, delta_last + 1)
+        offset, epoch = active.offset_end, self.leader_epoch
+        stamp = _STAMP.pack(offset, header.length, epoch)
+        rest = memoryview(batch)[_STAMP.size :]
+        if size + self._recent_bytes > RECENT_BYTES_MAX:
+            self._write(file, active, (stamp, rest))
+        else:
+            data = b"".join((stamp, rest))
+            self._write(file, active, (data,))
+            self._recent.append((offset, data))
+            self._recent_bytes += size
+        if self.epochs.last != epoch:
+            self._note_epochs((), offset)
+        glance = Glance(active.size, offset, size, offset + delta_last, header.timestamp_max)
+        active.note(glance)
+        if header.producer_id >= 0:
+            self.fold(header, offset, batch)
+        self._appended(active, glance)
+        return offset
+
+    def _append_all(self, batches: Batches, *, is_stamped: bool) -> int:
         sizes = [header.size for header, _ in batches]
         size = sum(sizes)
-        try:
-            active = self._active_for(size, sum([h.offset_delta_last + 1 for h, _ in batches]))
-            file = self._pool.get(active.path, create=active.size == 0)
-        except OSError as error:
-            raise StorageError(f"{self.directory}: {error.strerror}") from error
+        active, file = self._place_for(size, sum([h.offset_delta_last + 1 for h, _ in batches]))
         ahead, self._ahead = self._ahead, None
         offset_first = offset = active.offset_end
         position, epoch = active.size, self.leader_epoch
@@ -196,14 +223,27 @@ class Partition(Segments):
                 # The view reads the body of markers only, which never come in chunks.
                 head = batch[0] if isinstance(batch, list) else batch
                 self.fold(header, glance.offset_first, head)
-        self._last = added[-1]
+        self._appended(active, added[-1])
+        return offset_first
+
+    def _place_for(self, size: int, offsets: int) -> tuple[Segment, File]:
+        """Return the segment for the next batches, and its file. Raises StorageError."""
+        try:
+            active = self._active_for(size, offsets)
+            return active, self._pool.get(active.path, create=active.size == 0)
+        except OSError as error:
+            raise StorageError(f"{self.directory}: {error.strerror}") from error
+
+    def _appended(self, active: Segment, last: Glance) -> None:
+        """Note that batches were written and folded, and make them visible if nobody has to wait
+        for a commit."""
+        self._last = last
         if not self.unsynced or self.unsynced[-1] is not active:
             self.unsynced.append(active)
         if self.policy.durability is not _FSYNC and not self.needs_commit:
-            self.advance(self.end_mark())
+            self.advance(Mark(last.offset_last + 1, active, active.size))
         if self._append_listeners:
             self._tell_appended()
-        return offset_first
 
     def _tell_appended(self) -> None:
         for listener in list(self._append_listeners.values()):
@@ -512,7 +552,8 @@ class Partition(Segments):
 
     def unlisten(self, token: object) -> None:
         self._listeners.pop(token, None)
-        self._append_listeners.pop(token, None)
+        if self._append_listeners:
+            self._append_listeners.pop(token, None)
 
     def stop(self, reason: str) -> None:
         """Refuse appends from now on; what is committed stays readable."""

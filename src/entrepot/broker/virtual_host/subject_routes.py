@@ -54,6 +54,14 @@ class SubjectRoutes:
         self._known: dict[str, _Known] = {}
         self._names_version = -1  # Of the router's queues, when `_known` was emptied.
 
+    def heard_version(self) -> int:
+        """Return a number that is greater after each change of bindings, names or listeners; -1 if
+        where a message goes depends on more than its subject."""
+        router = self._router
+        return (
+            -1 if router.reads_headers(self.exchange) else router.version + self._listeners.version
+        )
+
     def only_listeners(self, subject: str) -> tuple[Listener, ...] | None:
         """Return those who get a message without copies on this subject, if all of them listen.
 

@@ -1,9 +1,10 @@
 """Publishes on a subject what is appended to the topic of the same name.
 
-Nothing is done for a topic while nobody listens to its name, and no binding matches it: an append
-then costs two lookups. Otherwise a reader follows each partition from that append on, and what is
-committed is published for those who listen now. What came to the topic by a subject has been heard
-there, and is not published again; so nothing goes round.
+Nothing is done for a topic while nobody listens to its name, and no binding matches it: that is
+found out once, until a binding or a listener comes or goes. Otherwise a reader follows each
+partition from that append on, and what is committed is published for those who listen now. What
+came to the topic by a subject has been heard there, and is not published again; so nothing goes
+round.
 """
 
 from __future__ import annotations
@@ -74,22 +75,30 @@ class TopicTaps:
         formats: Formats,
         faults: Faults,
         is_heard: Callable[[str], bool],
+        version: Callable[[], int],
         publish: PublishFrom,
     ) -> None:
-        """`is_heard` says whether anything on that subject would reach anybody."""
+        """`is_heard` says whether anything on that subject would reach anybody. It says the same
+        while `version` is the same; -1 means: it depends on more."""
         self.formats = formats
         self.faults = faults
         self.is_heard = is_heard
+        self._version = version
         self._subject_exchange = subject_exchange
         self._publish = publish
         self._taps: dict[str, dict[ServedPartition, _Tap]] = {}  # By topic.
 
     def appended(self, name: str, served: ServedPartition, offset_first: int) -> None:
         """Note that something was appended to a topic."""
+        version = self._version()
+        if served.unheard_version == version >= 0:
+            return
         taps = self._taps.get(name)
         if taps is not None and served in taps:
             return
-        if self.is_heard(name):
+        if not self.is_heard(name):
+            served.unheard_version = version
+        else:
             self._taps.setdefault(name, {})[served] = _Tap(self, name, served, offset_first)
 
     def close(self, name: str) -> None:

@@ -108,9 +108,8 @@ class VirtualHost:
         if broker.tracer is not None and isinstance(self._publisher, TracedPublisher):
             self._publisher.tracer = broker.tracer
         self._routes = routes
-        self._taps = TopicTaps(
-            exchange, maker.formats, broker.faults, self._is_heard, self._publish_from_topic
-        )
+        given = exchange, maker.formats, broker.faults, self._is_heard, routes.heard_version
+        self._taps = TopicTaps(*given, self._publish_from_topic)
         retained = Retained(self.name, maker.retained, maker.clock)
         self._subjects = Subjects(
             exchange,

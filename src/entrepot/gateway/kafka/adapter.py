@@ -25,7 +25,9 @@ from entrepot.gateway.kafka.serving import Serve
 from entrepot.gateway.pump import Cancellable, Pump
 from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.frames import (
+    API_VERSION_BYTES,
     FrameBuffer,
+    KnownHeader,
     RequestHeader,
     read_request_header,
     response_start,
@@ -98,6 +100,9 @@ class KafkaAdapter(Pump[memoryview]):
         self._connected_ms = context.clock.now_ms()
         self._client_id: str | None = None  # As in the first request.
         self._mechanism = ""  # Of the login. Empty means: there was none.
+        # What this client's requests have in common, and what serves them: by API and version, as
+        # these are written. Empty until the login is done; never those that take turns.
+        self._known: dict[bytes, tuple[KnownHeader, Serve]] = {}
         self._begun = 0  # Requests that have been begun; those in the queue come after them.
         self._answers: deque[Answer] = deque()  # Of requests being served, oldest first.
         if self._login is not None:
@@ -115,7 +120,11 @@ class KafkaAdapter(Pump[memoryview]):
         self._inbox = FrameBuffer()  # Frees the memory before this object is garbage collected.
         self.use(self._inbox)
         self._answers.clear()
+        self._known.clear()  # What serves them may refer to the context, and that to this.
         self.cancel()
+        if self._context.last_fetch is not None:
+            self._context.last_fetch.close()
+            self._context.last_fetch = None
         for timer in (self._deadline, self._unmute):
             if timer is not None:
                 timer.cancel()
@@ -176,7 +185,8 @@ class KafkaAdapter(Pump[memoryview]):
             if chunks is None:
                 break
             ready += chunks
-            self._answers.popleft()
+            # A fetch that may be repeated keeps its answer, which must not keep a file open.
+            self._answers.popleft().chunks = []
         return ready
 
     def pace(self) -> None:
@@ -211,6 +221,18 @@ class KafkaAdapter(Pump[memoryview]):
 
     def _serve(self, frame: memoryview) -> Awaitable[None] | None:
         self._begun += 1
+        known = self._known.get(bytes(frame[:API_VERSION_BYTES]))
+        if known is not None:
+            head, handler = known
+            same = head.read(frame)
+            if same is not None:
+                answer = Answer(self, same)
+                self._answers.append(answer)
+                return handler(self._context, same, frame, head.end, answer)
+        return self._serve_unknown(frame)
+
+    def _serve_unknown(self, frame: memoryview) -> Awaitable[None] | None:
+        """Serve a request that is the first of its API and version, or has another header."""
         header, position = read_request_header(frame)
         if self._login is not None and not self._login.serves(header.api_key):
             raise PeerError(f"API {header.api_key} before the login is done")
@@ -231,6 +253,9 @@ class KafkaAdapter(Pump[memoryview]):
             later = partial(self._serve_later, handler, header, frame, position, answer)
             self._context.broker.turns.call_soon(partial(self.guard, later))
             return None
+        if self._login is None and header.api_key not in apis.AWAITED:
+            key = bytes(frame[:API_VERSION_BYTES])
+            self._known[key] = KnownHeader(header, frame, position), handler
         result = handler(self._context, header, frame, position, answer)
         if result is None and self._login is not None:
             self._settle(self._login)

@@ -4,16 +4,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from kio.static.primitive import i32Timedelta
 
 from entrepot.broker.access import Operation, Principal, ResourceKind
 from entrepot.broker.broker import Broker
+from entrepot.broker.served_partition import ServedPartition
 from entrepot.core.measures import MessageCount
 from entrepot.core.ports import Clock
 from entrepot.gateway.kafka.config_entries import Fact
 from entrepot.gateway.kafka.fetch_session import FetchSessions
 from entrepot.gateway.kafka.login import Login
+from entrepot.gateway.kafka.ports import RepeatableFetch
 
 NO_THROTTLE = i32Timedelta.parse(timedelta())
 
@@ -47,7 +50,11 @@ class Context:
     # APIs and versions that were asked for. None means: import at once, in no turn of its own.
     asked_for: dict[tuple[int, int], None] | None = None
     software: tuple[str, str] = ("", "")  # The client's library and its version, if it told.
+    # Partitions that the connection has produced to and may again, by topic and number. Empty if
+    # that has to be looked up each time: see `produce`.
+    writable: dict[tuple[str | UUID | None, int], ServedPartition] = field(default_factory=dict)
     exchange: RepeatableRequest | None = None  # The connection's last heartbeat.
+    last_fetch: RepeatableFetch | None = None  # That may be repeated: see `fetch`.
     muted_until_s: float = 0.0  # Until then no request is served: a quota is exceeded.
     messages: MessageCount = field(default_factory=MessageCount)  # Of all connections.
     # Session -> a function that ends it. Called when the connection ends.

@@ -10,6 +10,10 @@ on, and is told which transactions before it were aborted.
 A fetch first reads, and waits if there is too little. While it waits, a partition is looked at
 only when its high watermark moves. A fetch of many partitions is served in turns; a partition may
 be deleted between two of them.
+
+A consumer of one partition asks again and again for the same, from where the last answer ended.
+Such a request is recognised by its bytes, and served by the object that served the one before,
+which knows the session and the partition.
 """
 
 from __future__ import annotations
@@ -34,12 +38,14 @@ from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN
 from entrepot.gateway.kafka.fetch_request import asked_at_once, asked_in_steps
 from entrepot.gateway.kafka.fetch_session import FetchSession, Key, Wanted
+from entrepot.gateway.kafka.fetch_wait import Wait
 from entrepot.gateway.kafka.refusal import check_on_cluster, reason_of
 from entrepot.gateway.kafka.throttle import Cost, cost_of
 from entrepot.gateway.kafka.topics import copied_partition_of, served_partition_of
 from entrepot.wire.kafka import fetch
 from entrepot.wire.kafka.fetch import FetchedPartition, FetchedTopic, FetchRequest
 from entrepot.wire.kafka.frames import RequestHeader
+from entrepot.wire.kafka.repeated_fetch import RepeatedRequest
 
 if TYPE_CHECKING:
     from entrepot.gateway.kafka.ports import Answer
@@ -59,11 +65,23 @@ _NOTHING = b""  # Never null, not even beside an error: librdkafka takes null fo
 def serve(
     context: Context, header: RequestHeader, frame: memoryview, position: int, answer: Answer
 ) -> Awaitable[None] | None:
+    last = context.last_fetch
+    if last is not None:
+        if last.serve_again(header, frame, position, answer):
+            return None
+        last.close()
+        context.last_fetch = None
     if len(frame) - position > limits.REQUEST_BYTES_NARROW:
         decoding = fetch.decode_request_steps(header.version, frame, position)
         return _serve_long(context, header, decoding, answer)
     request = fetch.decode_request(header.version, frame, position)
-    return _Fetch(context, header, request, answer).serve(*asked_at_once(request))
+    work = _Fetch(context, header, request, answer)
+    pending = work.serve(*asked_at_once(request))
+    if work.may_be_repeated:
+        work.repeated = RepeatedRequest.of(header.version, frame, position)
+        if work.repeated is not None:
+            context.last_fetch = work
+    return pending
 
 
 async def _serve_long(
@@ -94,16 +112,83 @@ class _Fetch:
         self._replica = request.replica_id if context.broker.cluster is not None else -1
         self._session: FetchSession | None = None
         self._incremental = False
+        self._changes = 0  # Of the session's partitions, before this request was served.
         self._wanted: list[Wanted] = []
         self._session_error = 0
         self._is_long = False  # Whether there are too many partitions to look at all at once.
         self._served: list[ServedPartition] = []  # Of the last read, in the order of `_wanted`.
         self._taken = 0  # How many bytes of records the last read found.
-        self._wait: _Wait | None = None  # What it waits for, if it has to.
+        self._wait: Wait | None = None  # What it waits for, if it has to.
         self._enough: asyncio.Future[None] | None = None  # Of a long one: done when the wait is.
         self._begun_s = 0.0  # When it began, if it is timed.
+        self._begin_timing()
+        # What is the same in a request that this object may serve, too; None means: it may not.
+        self.repeated: RepeatedRequest | None = None
+        self._listener: Callable[[], object] | None = None  # That waited last,
+        self._listener_of: ServedPartition | None = None  # and for what.
+
+    def _begin_timing(self) -> None:
+        context, self._begun_s = self._context, 0.0
         if context.messages.fetching.is_due:
             self._begun_s = context.messages.fetching.begin(context.clock.monotonic())
+
+    @property
+    def may_be_repeated(self) -> bool:
+        """Return whether this may serve the same request from another offset on: it asks for one
+        partition, without a session or with the only one in it."""
+        if len(self._wanted) != 1 or self._replica >= 0 or self._session_error:
+            return False
+        if self._session is None:
+            return self._request.session_epoch == _NO_SESSION and not self._request.session_id
+        return self._incremental
+
+    def serve_again(
+        self, header: RequestHeader, frame: memoryview, position: int, answer: Answer
+    ) -> bool:
+        """Serve a request if it is the same, from another offset on. False means: it is not, and
+        nothing was done."""
+        if self.repeated is None or header.version != self._version:
+            return False
+        found = self.repeated.read(bytes(frame[position:]))
+        if found is None or (self._wait is not None and not self._wait.is_over):
+            return False
+        epoch, offset = found
+        (wanted,), session = self._wanted, self._session
+        if session is not None:
+            is_valid = self._context.sessions.find(session.id) is session
+            if not is_valid or session.epoch != epoch or session.changes != self._changes:
+                return False
+            session.go_on()
+        asked = self._request.topics[0].partitions[0]
+        wanted.offset, wanted.bytes_max = offset, asked.partition_max_bytes
+        wanted.leader_epoch = asked.current_leader_epoch
+        self._answer, self._client_id = answer, header.client_id
+        self._begin_timing()
+        served = self._served_before(wanted)
+        if served is not None and self._may_wait and self._is_at_end(offset, served):
+            self._wait_for_more()
+        else:
+            self._answer_or_wait(served)
+        return True
+
+    def _served_before(self, wanted: Wanted) -> ServedPartition | None:
+        """Return the partition that was read last; None if it has to be looked up again."""
+        if not self._served or not self._context.principal.may_all:
+            return None
+        served = self._served[0]
+        partition = served.partition
+        if served.role is not None or partition.stopped is not None:  # It may be deleted.
+            return None
+        return served if wanted.leader_epoch in (-1, partition.leader_epoch) else None
+
+    def _is_at_end(self, offset: int, served: ServedPartition) -> bool:
+        return offset == served.partition.high_watermark and self._request.min_bytes > 0
+
+    def close(self) -> None:
+        """Serve no more requests."""
+        self.repeated = None
+        if self._wait is not None and self._wait.is_over:
+            self._wait.cancel()
 
     def serve(self, asked: list[Wanted], forgotten: list[Key]) -> Awaitable[None] | None:
         self._session_error = self._resolve_session(asked, forgotten)
@@ -133,27 +218,60 @@ class _Fetch:
         if not sessions.update(session, asked, forgotten):
             return ErrorCode.fetch_session_id_not_found
         self._session, self._incremental = session, True
+        self._changes = session.changes
         self._wanted = list(session.partitions.values())
         return 0
 
     # --- few partitions: nothing happens between reading them and listening or answering
 
-    def _answer_or_wait(self) -> None:
-        if not self._answer_if_enough():
-            wait = self._begin_waiting()
-            self._answer.hold(wait)
-            for wanted, served in zip(self._wanted, self._served, strict=True):
-                self._listen(wait, wanted, served)
-                if wait.is_over:
-                    break
+    def _answer_or_wait(self, served: ServedPartition | None = None) -> None:
+        if not self._answer_if_enough(served):
+            self._wait_for_more()
+
+    def _wait_for_more(self) -> None:
+        wait = self._begin_waiting()
+        self._answer.hold(wait)
+        for wanted, served in zip(self._wanted, self._served, strict=True):
+            self._listen(wait, wanted, served)
+            if wait.is_over:
+                break
 
     def _answer_if_enough(self, served: ServedPartition | None = None) -> bool:
         """Read; answer if there is enough, or no time to wait. Returns whether it has answered."""
+        if served is not None and self._answer_newest(served):
+            return True
         cost = cost_of(self._context, self._client_id)
         found = self._read(served)
         if self._may_wait and not self._is_enough(found):
             return False
         self._send(found, cost)
+        return True
+
+    def _answer_newest(self, served: ServedPartition) -> bool:
+        """Answer with the newest batch of the only partition, if the consumer has all before it.
+        False means: it has to be read as any other."""
+        (wanted,), session, partition = self._wanted, self._session, served.partition
+        data = partition.newest(wanted.offset)
+        if data is None or len(data) < self._request.min_bytes or self._context.broker.quotas:
+            return False
+        watermark, stable = partition.high_watermark, served.last_stable_offset
+        aborted: list[tuple[int, int]] | None = None
+        if self._is_committed:
+            if stable != watermark or served.isolation.has_aborted(wanted.offset):
+                return False
+            aborted = []
+        start, (topic, index) = partition.offset_start, wanted.key
+        if session is not None:
+            wanted.high_watermark, wanted.offset_start = watermark, start
+            wanted.last_stable_offset = stable
+        told = FetchedPartition(index, 0, watermark, stable, start, aborted, -1, data)
+        session_id = 0 if session is None else session.id
+        topics = [_topic(topic, [told])]
+        body, size = fetch.encode_response(self._version, topics, session_id=session_id)
+        self._taken = len(data)
+        self._answer.send(body, size)
+        if self._begun_s:
+            self._note_time()
         return True
 
     def _read(self, served: ServedPartition | None = None) -> list[FetchedPartition]:
@@ -264,14 +382,20 @@ class _Fetch:
     def _may_wait(self) -> bool:
         return self._request.max_wait_ms > 0 and bool(self._wanted)
 
-    def _begin_waiting(self) -> _Wait:
+    def _begin_waiting(self) -> Wait:
         self._begun_s = 0.0  # What would be timed is how long there was nothing to read.
-        wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
-        wait = self._wait = _Wait(wait_ms / 1_000, partial(self._answer.guard, self._finish))
+        wait = self._wait
+        if wait is None:
+            end = partial(self._answer.guard, self._finish)
+            wait = self._wait = Wait(self._context.clock, end)
+        wait.begin(min(self._request.max_wait_ms, WAIT_MS_MAX) / 1_000)
         return wait
 
-    def _listen(self, wait: _Wait, wanted: Wanted, served: ServedPartition) -> None:
-        moved: Callable[[], object] = partial(self._answer.guard, self._moved, wanted, served)
+    def _listen(self, wait: Wait, wanted: Wanted, served: ServedPartition) -> None:
+        moved = self._listener
+        if moved is None or self._listener_of is not served:
+            moved = partial(self._answer.guard, self._moved, wanted, served)
+            self._listener, self._listener_of = moved, served
         if self._replica >= 0:  # What this turn of the loop appends goes together.
             loop, later = asyncio.get_running_loop(), moved
             moved = lambda: loop.call_soon(later)  # noqa: E731
@@ -290,7 +414,10 @@ class _Fetch:
             return
         if len(self._wanted) == 1:  # Reading it costs little more than looking at it.
             if self._answer_if_enough(served):
-                wait.cancel()
+                if self.repeated is None:
+                    wait.cancel()
+                else:
+                    wait.rest()
                 self._answer.go_on()
             return
         try:
@@ -419,34 +546,6 @@ class _Fetch:
     @property
     def _session_id(self) -> int:
         return self._session.id if self._session is not None else 0
-
-
-class _Wait:
-    """The wait for more bytes, until one of the partitions has them or the time is over."""
-
-    __slots__ = ("_listening", "_timer", "is_over", "size", "sizes")
-
-    def __init__(self, seconds: float, end: Callable[[], None]) -> None:
-        self.is_over = False
-        self.size = 0  # How many bytes the partitions have together.
-        self.sizes: dict[Key, int] = {}  # How many each of them has.
-        self._timer = asyncio.get_running_loop().call_later(seconds, end)
-        self._listening: list[ServedPartition] = []
-
-    def listen(
-        self, served: ServedPartition, moved: Callable[[], object], *, to_appends: bool = False
-    ) -> None:
-        """Call `moved` whenever the partition's high watermark moves, or after each append."""
-        served.partition.listen(self, moved, to_appends=to_appends)
-        self._listening.append(served)
-
-    def cancel(self) -> None:
-        """End the wait without an answer."""
-        self.is_over = True
-        self._timer.cancel()
-        for served in self._listening:
-            served.partition.unlisten(self)
-        self._listening.clear()
 
 
 def _topics(rows: list[tuple[Key, FetchedPartition]]) -> list[FetchedTopic]:

@@ -43,17 +43,24 @@ class FetchSession:
     by_name: bool  # Whether its keys have names of topics, or ids: that depends on the version.
     # In the order in which they are served. One that was served moves to the end.
     partitions: OrderedDict[Key, Wanted] = field(default_factory=OrderedDict)
+    changes: int = 0  # How often a partition came or went.
 
     def update(self, wanted: list[Wanted], forgotten: list[Key]) -> None:
         for each in wanted:
             known = self.partitions.get(each.key)
             if known is None:
                 self.partitions[each.key] = each
+                self.changes += 1
             else:
                 known.offset, known.bytes_max = each.offset, each.bytes_max
                 known.leader_epoch = each.leader_epoch
         for key in forgotten:
             self.partitions.pop(key, None)
+            self.changes += 1
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Expect the next epoch."""
         self.epoch = self.epoch % (_EPOCHS - 1) + 1
 
     def served(self, key: Key) -> None:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from entrepot.core.ports import Chunk
 from entrepot.gateway.pump import Cancellable
+from entrepot.wire.kafka.frames import RequestHeader
 
 
 class Answer(Protocol):
@@ -28,3 +29,15 @@ class Answer(Protocol):
 
     def refuse(self, reason: str) -> None:
         """Close the connection, where the protocol has no other answer."""
+
+
+class RepeatableFetch(Protocol):
+    """A fetch whose consumer may ask for the same again, from another offset on."""
+
+    def serve_again(
+        self, header: RequestHeader, frame: memoryview, position: int, answer: Answer
+    ) -> bool:
+        """Serve a request if it is the same. False means: it is another one."""
+
+    def close(self) -> None:
+        """Let go of everything: the connection is closed."""

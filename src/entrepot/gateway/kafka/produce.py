@@ -38,15 +38,13 @@ from entrepot.core.batch import BatchHeader, read_header
 from entrepot.core.errors import (
     ConcurrentTransactions,
     InvalidBatch,
-    InvalidRecord,
     NotEnoughReplicasAfterAppend,
-    NotInTransaction,
     StorageError,
 )
 from entrepot.core.ports import Buffer
 from entrepot.gateway.kafka.context import Context
 from entrepot.gateway.kafka.errors import KNOWN
-from entrepot.gateway.kafka.refusal import reason_of
+from entrepot.gateway.kafka.produce_one import ACKS, VERSION_JOINS, append_one, failed, remember
 from entrepot.gateway.kafka.throttle import Cost, cost_of
 from entrepot.gateway.kafka.topics import topic_key, topic_of
 from entrepot.gateway.kafka.traced import traced
@@ -66,9 +64,6 @@ if TYPE_CHECKING:
 # Python 3.11 finds members of an enumeration slowly.
 _BYTE_RATE, _WRITE = Limit.PRODUCER_BYTE_RATE, Operation.WRITE
 _ALL = -1
-_ACKS = (0, 1, _ALL)
-_VERSION_ABORTABLE = 11
-_VERSION_JOINS = 12
 
 
 def serve(
@@ -84,6 +79,8 @@ def serve(
             rest = _serve_long(context, header, request, cost, len(frame), answer)
             # It goes on also if the client is gone, which may have wanted no answer.
             return asyncio.shield(cost.watch(rest))
+    elif append_one(context, header.version, request, answer, cost, len(frame)):
+        return None
     return _serve(_Produce(context, header.version, request, answer), cost, len(frame))
 
 
@@ -102,7 +99,7 @@ async def _serve_long(
 
 
 def _serve(work: _Produce, cost: Cost, size: int) -> Awaitable[None] | None:
-    if work.request.acks not in _ACKS:
+    if work.request.acks not in ACKS:
         work.refuse_all()
     elif not work.is_appended:
         clock = work.context.clock
@@ -191,8 +188,7 @@ class _Produce:
                 return False
             self._append(topic, served, data)
         except KNOWN as error:
-            self._note_refused(wanted, error)
-            self._results.append(self._failed(wanted.partition_index, error))
+            self.refuse(error)
         return True
 
     async def append_in_turns(self) -> None:
@@ -209,8 +205,13 @@ class _Produce:
             chunks = chunks if now is served else None
             self._append(topic, now, data, is_looked_into=True, chunks=chunks)
         except KNOWN as error:
-            self._note_refused(wanted, error)
-            self._results.append(self._failed(wanted.partition_index, error))
+            self.refuse(error)
+
+    def refuse(self, error: Exception) -> None:
+        """Note that the next partition's batches are refused."""
+        wanted = self.request.partitions[len(self._results)]
+        self._note_refused(wanted, error)
+        self._results.append(failed(self._version, wanted.partition_index, error))
 
     def _must_ask(self, served: ServedPartition, data: Buffer) -> bool:
         """Return whether a coordinator has to be asked about the batch first: in a cluster, unless
@@ -231,7 +232,7 @@ class _Produce:
             TopicPartition(topic.name, served.partition.id.number),
             transactional_id,
             _producer_of(read_header(data)),
-            joins=self._version >= _VERSION_JOINS,
+            joins=self._version >= VERSION_JOINS,
         )
 
     def _find(self, wanted: ProducePartition) -> tuple[Topic, ServedPartition, Buffer]:
@@ -269,6 +270,8 @@ class _Produce:
                     _check_vouched, self.context, transactional_id, served, self._vouched
                 )
         appended = served.append(data, admit, is_looked_into=is_looked_into, chunks=chunks)
+        if len(self.request.partitions) == 1:
+            remember(self.context, self.request.partitions[0], served)
         number = len(self._results)
         offset, offset_end, time_ms = appended
         self.context.messages.published += offset_end - offset
@@ -288,19 +291,13 @@ class _Produce:
                 _, served, data = self._find(wanted)
                 served.note_refused(data)
 
-    def _failed(self, index: int, error: Exception) -> ProduceResult:
-        places = error.places if isinstance(error, InvalidRecord) else ()
-        wrong = [(place, str(error)) for place in places]
-        code = _code(self._version, error)
-        return ProduceResult(index, code, record_errors=wrong, error_message=str(error))
-
     def _wait_for(self, number: int, recorded: Recorded) -> None:
         """Let the answer wait for a commit. If that fails, so does the result of that number."""
 
         def finish(error: StorageError | None) -> None:
             if error is not None:
                 index = self._results[number].partition_index
-                self._results[number] = self._failed(index, error)
+                self._results[number] = failed(self._version, index, error)
             self._waiting -= 1
             if not self._waiting and not self._is_appending:
                 self._send()
@@ -321,7 +318,8 @@ class _Produce:
             if is_all and error is None and in_sync < served.config.in_sync_min:
                 error = NotEnoughReplicasAfterAppend("too few replicas are in sync now")
             if error is not None:
-                self._results[number] = self._failed(partition.id.number, error)
+                index = partition.id.number
+                self._results[number] = failed(self._version, index, error)
             self._waiting -= 1
             if not self._waiting and not self._is_appending:
                 self._send()
@@ -369,16 +367,11 @@ class _Produce:
     def _send(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        partitions, results = self.request.partitions, self._results
-        if len(results) == 1:
-            name, identity, _, _ = partitions[0]
-            topics = [ProduceTopic(name, identity, results)]
-        else:
-            rows = zip(partitions, results, strict=True)
-            topics = [
-                ProduceTopic(name, identity, [result for _, result in group])
-                for (name, identity), group in groupby(rows, key=lambda row: row[0][:2])
-            ]
+        rows = zip(self.request.partitions, self._results, strict=True)
+        topics = [
+            ProduceTopic(name, identity, [result for _, result in group])
+            for (name, identity), group in groupby(rows, key=lambda row: row[0][:2])
+        ]
         body = produce.encode_response(self._version, topics, self._throttle_ms)
         self._answer.send([body], len(body))
         if self._begun_s:
@@ -400,7 +393,7 @@ def _admission(
     def admit(header: BatchHeader) -> None:
         check_transactional_id(context, _WRITE, transactional_id)
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
-        if version < _VERSION_JOINS:
+        if version < VERSION_JOINS:
             transactions.check_member(transactional_id, producer, place)
         elif (
             recorded := transactions.join_transaction(transactional_id, producer, [place])
@@ -423,12 +416,3 @@ def _check_vouched(
 
 def _producer_of(header: BatchHeader) -> ProducerIdentity:
     return ProducerIdentity(header.producer_id, header.producer_epoch)
-
-
-def _code(version: int, error: Exception) -> ErrorCode:
-    if isinstance(error, NotInTransaction) and version >= _VERSION_ABORTABLE:
-        return ErrorCode.transaction_abortable
-    if isinstance(error, ConcurrentTransactions) and version < _VERSION_JOINS:
-        # Clients of these versions do not know CONCURRENT_TRANSACTIONS; with this they try again.
-        return ErrorCode.not_enough_replicas
-    return reason_of(error)[0]

@@ -261,6 +261,8 @@ _UVARINTS = tuple(bytes([value]) for value in range(0x80))
 def uvarint(value: int) -> bytes:
     if value < 0x80:
         return _UVARINTS[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)

@@ -122,7 +122,7 @@ class FetchResponse(NamedTuple):
 
 def decode_request(version: int, frame: memoryview, position: int) -> FetchRequest:
     """Read a request at once. Raises MalformedFrame."""
-    request = _decode_one(version, frame, position)
+    request = decode_one(version, frame, position)
     if request is not None:
         return request
     return finish(decode_request_steps(version, frame, position))
@@ -302,7 +302,7 @@ _ONE_FETCHED_V11_END = Struct(">iihqqqiii")  # Partitions, the partition, size o
 _ONE_FETCHED_V13 = Struct(">ihiB16sBihqqqBi")  # All that stands before the size of the records.
 
 
-def _decode_one(version: int, frame: memoryview, position: int) -> FetchRequest | None:
+def decode_one(version: int, frame: memoryview, position: int) -> FetchRequest | None:
     """Read a request for one partition. None means: read it with the general function."""
     replica = -1
     try:

@@ -29,6 +29,8 @@ EAGER_BYTES = limits.BATCH_BYTES_MAX + 64 * KIB  # Up to here, a large frame's b
 
 _REQUEST = Struct(">hhih")  # API key, version, correlation id, size of the client id.
 _REQUEST_BYTES_MIN = 10
+API_VERSION_BYTES = 4  # A request begins with its API key and version.
+_CORRELATION, _CLIENT = 4, 8  # Where the correlation id begins, and what follows it.
 _API_VERSIONS = int(Api.API_VERSIONS)
 _RESPONSE = Struct(">ii")  # Size, correlation id,
 _RESPONSE_TAGGED = Struct(">iib")  # and no tags.
@@ -72,9 +74,8 @@ class FrameBuffer:
 
     def writable(self) -> memoryview:
         """Return where the next bytes go. It is never empty."""
-        return memoryview(self._area if self._large is None else self._large)[
-            self.unfinished_bytes :
-        ]
+        view = memoryview(self._area if self._large is None else self._large)
+        return view[self.unfinished_bytes :] if self.unfinished_bytes else view
 
     def received(self, size: int) -> list[memoryview]:
         """Return the frames that are now whole, without their sizes. The caller may write to them.
@@ -186,6 +187,29 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     return RequestHeader(api_key, version, correlation_id, client_id), position
 
 
+class KnownHeader:
+    """What the headers of one API and version have in common that a client sends.
+
+    Nearly all requests of a connection differ from the one before in the correlation id alone, so
+    the rest of the header is compared with what was read before, and not read again.
+    """
+
+    __slots__ = ("api_key", "client", "client_id", "end", "version")
+
+    def __init__(self, header: RequestHeader, frame: memoryview, end: int) -> None:
+        self.api_key, self.version, _, self.client_id = header
+        self.end = end  # Where the message begins.
+        self.client = bytes(frame[_CLIENT:end])
+
+    def read(self, frame: memoryview) -> RequestHeader | None:
+        """Read the header of a request of this API and version. None means: it has another client
+        id, or tags."""
+        if frame[_CLIENT : self.end] != self.client:
+            return None
+        (correlation_id,) = INT32.unpack_from(frame, _CORRELATION)
+        return RequestHeader(self.api_key, self.version, correlation_id, self.client_id)
+
+
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     if _has_response_tags(api_key, version):
         return INT32.pack(correlation_id) + b"\0"
@@ -194,7 +218,7 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
 
 def response_start(api_key: int, version: int, correlation_id: int, size: int) -> bytes:
     """Write what stands before an answer of that many bytes: the frame's size and the header."""
-    if _has_response_tags(api_key, version):
+    if version >= FLEXIBLE_FROM.get(api_key, NEVER) and api_key != _API_VERSIONS:
         return _RESPONSE_TAGGED.pack(size + 5, correlation_id, 0)
     return _RESPONSE.pack(size + 4, correlation_id)
 

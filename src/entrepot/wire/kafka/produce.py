@@ -168,13 +168,6 @@ def _decode_one_legacy(frame: memoryview, position: int) -> ProduceRequest | Non
 
 def encode_response(version: int, topics: Sequence[ProduceTopic], throttle_ms: int = 0) -> bytes:
     write = CompactWriter if version >= VERSION_FLEXIBLE else LegacyWriter
-    if version >= VERSION_FLEXIBLE and len(topics) == 1 and len(topics[0].results) == 1:
-        name, topic_id, (result,) = topics[0]
-        *numbers, errors, message = result
-        if not errors and message is None:  # As nearly always.
-            by_id = version >= VERSION_TOPIC_ID
-            key = uuid_bytes(topic_id) if by_id else CompactWriter.string(name or "")
-            return b"\2" + key + _ONE_RESULT.pack(_ONE, *numbers, 1, 0, 0, 0, throttle_ms, 0)
     parts = [write.length(len(topics))]
     for topic in topics:
         if version >= VERSION_TOPIC_ID:
@@ -187,6 +180,20 @@ def encode_response(version: int, topics: Sequence[ProduceTopic], throttle_ms: i
         parts.append(write.NO_TAGS)
     parts += (INT32.pack(throttle_ms), write.NO_TAGS)
     return b"".join(parts)
+
+
+def encode_one(
+    version: int, topic: str | UUID, result: ProduceResult, throttle_ms: int = 0
+) -> bytes:
+    """Write an answer of one partition, as nearly all are."""
+    index, code, offset_first, append_time_ms, log_start, errors, message = result
+    if version < VERSION_FLEXIBLE or errors or message is not None:
+        name, identity = (topic, None) if isinstance(topic, str) else (None, topic)
+        return encode_response(version, [ProduceTopic(name, identity, [result])], throttle_ms)
+    key = CompactWriter.string(topic) if isinstance(topic, str) else topic.bytes
+    return b"\2" + key + _ONE_RESULT.pack(
+        _ONE, index, code, offset_first, append_time_ms, log_start, 1, 0, 0, 0, throttle_ms, 0
+    )  # fmt: skip
 
 
 def _result_bytes(version: int, result: ProduceResult, write: type[Writer]) -> bytes:

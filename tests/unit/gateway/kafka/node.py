@@ -5,7 +5,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from entrepot.broker.access import ANONYMOUS
-from entrepot.broker.broker import Broker, committed
+from entrepot.broker.broker import Broker
+from entrepot.broker.served_partition import committed
 from entrepot.broker.server_settings import Defaults
 from entrepot.core import batch
 from entrepot.core.record import Record

@@ -21,7 +21,10 @@ from entrepot.core.ports import Chunk
 from entrepot.gateway import pump
 from entrepot.gateway.kafka import apis
 from entrepot.gateway.kafka.adapter import KafkaAdapter
+from entrepot.wire.kafka import fetch
+from entrepot.wire.kafka.api import Api
 from entrepot.wire.kafka.fetch import FetchTopic
+from entrepot.wire.kafka.frames import request_header
 from tests.end_to_end.bare import fetch_frame, framed, produce_frame, request_frame
 from tests.unit.gateway.kafka.node import Node, on_node
 from tests.unit.gateway.kafka.serving import batch_of, fetch_request, joined, wanted
@@ -461,3 +464,27 @@ async def test_a_waiting_fetch_is_answered_in_the_turn_of_the_commit(node: Node)
     feed(adapter, versions(2))
     await settle()
     assert link.answered == [1, 2]
+
+
+# --- a fetch that is repeated
+
+
+@on_node()
+async def test_a_fetch_that_may_be_repeated_keeps_nothing_that_it_sent(node: Node) -> None:
+    """Otherwise a consumer that asks no more would keep files open, and deleted ones on disk."""
+    topic = await node.context.broker.create_topic("one", 1)
+    adapter, link = connected(node)
+    feed(adapter, produce(1))
+    await settle()
+    for correlation_id in (2, 3):
+        asked = fetch_request([FetchTopic(None, topic.id, [wanted()])])
+        message = fetch.encode_request(18, asked)
+        feed(adapter, framed(request_header(Api.FETCH, 18, correlation_id, None) + message))
+        await settle()
+        work: Any = node.context.last_fetch
+        assert work._answer.chunks == []
+    assert link.answered == [1, 2, 3]
+    assert sum(node.context.messages.fetching.histogram.counts) == 1  # Of one that was due.
+    adapter.closed("over")
+    assert node.context.last_fetch is None
+    assert work.repeated is None

@@ -210,7 +210,7 @@ def test_a_request_for_one_partition_is_read_like_any_other(version: int) -> Non
         plain = oracle.without_tags(entity)
         if version >= fetch.VERSION_RACK:
             plain = replace(plain, rack_id="", forgotten_topics_data=())
-            assert fetch._decode_one(version, memoryview(oracle.kio_bytes(plain)), 0) or (
+            assert fetch.decode_one(version, memoryview(oracle.kio_bytes(plain)), 0) or (
                 version == fetch.VERSION_FLEXIBLE
             )
         for each in (entity, plain):
