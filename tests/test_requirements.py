@@ -99,7 +99,9 @@ def test_a_proof_that_did_not_run_is_noticed() -> None:
 
 
 def test_what_ran_again_ended_as_it_did_then() -> None:
-    again = """<testsuite><testcase classname="tests.unit.test_a" name="test_failed" /></testsuite>"""
+    again = """<testsuite>
+        <testcase classname="tests.unit.test_a" name="test_failed" />
+        </testsuite>"""
     name = "tests.unit.test_a.test_failed"
     assert outcomes_of([RESULTS])[name] == "failed"
     assert outcomes_of([RESULTS, again])[name] == "passed"
