@@ -79,10 +79,11 @@ async function go() {
     const module = await page.show();
     if (controller.signal.aborted) return;
     await (module.default ?? module)(context);
-    main.inert = controller.signal.aborted;
-    if (isNew && !controller.signal.aborted) focusTitle();
+    if (controller.signal.aborted) return; // Another page is there by now.
+    main.inert = false;
+    if (isNew) focusTitle();
   } catch (error) {
-    if (error.name === "AbortError") return;
+    if (controller.signal.aborted) return;
     main.inert = false;
     fill(main, h("h1", { tabindex: "-1" }, error.status === 404 ? "It is not there" : error.status === 403 ? "This is for others" : "That did not work"),
       h("p", { class: "problem", role: "alert" }, error.message),
