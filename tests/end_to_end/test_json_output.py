@@ -41,6 +41,7 @@ ARGUMENTS = {
     "retained list": [],
     "routes": [],
     "routing lab": ["systems", "--nodes", "16", "--runs", "1"],
+    "routing live": ["flooding", "--nodes", "4", "--events", "4"],
     "sessions list": [],
     "sessions show": ["s"],
     "spaces lab": ["summary"],
@@ -57,7 +58,7 @@ ARGUMENTS = {
     "users list-keys": ["ana", "--data-dir", "DATA"],
 }
 # They go on until somebody ends them; test_gossip.py reads what they say.
-ENDLESS = ("cluster watch", "gossip node", "multicast listen")
+ENDLESS = ("cluster watch", "gossip node", "multicast listen", "routing node")
 
 
 def with_json() -> Iterator[str]:

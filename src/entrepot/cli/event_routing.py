@@ -68,7 +68,9 @@ def node(
     attributes: str,
     as_json: bool,
 ) -> None:
-    """Run a node that routes events until Ctrl-C: print what is published that it wants.
+    """Run a node that routes events, until Ctrl-C.
+
+    It prints what is published that it wants.
 
     Lines of standard input: `publish {"topic": "bonds", "price": 75}`, `subscribe FILTER`,
     `unsubscribe FILTER`, `advertise FILTER`; and `?` prints what it knows and what it has sent.
@@ -172,8 +174,11 @@ def live(
     period: float,
     as_json: bool,
 ) -> None:
-    """One workload by each strategy between processes on this machine: the table of the lab
-    `strategies`, from what really was sent."""
+    """Compare the strategies between real processes.
+
+    One workload by each of them, on this machine: the table of the lab `strategies`, from what
+    really was sent.
+    """
     from entrepot.cli.live_routing import Stuck, live_table
 
     if kill is not None and kill >= nodes:

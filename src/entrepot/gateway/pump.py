@@ -215,7 +215,7 @@ class Pump(Generic[E]):
         if not begun.is_done:
             self._awaited = begun
             return
-        self._judge(begun)
+        self._judge(_error_of(begun))
 
     def hold(self, work: Cancellable) -> None:
         """Serve no event until `go_on` is called. The work is cancelled if the link ends before.
@@ -239,20 +239,24 @@ class Pump(Generic[E]):
     def _done(self, done: asyncio.Future[Any] | Begun) -> None:
         if self._awaited is done:  # And did not `hold` what comes next.
             self._awaited = None
+        error = _error_of(done)  # A task wants to be asked, also when nobody is told.
         if not self._is_open:
             self.release()
             return
-        self._judge(done)
+        self._judge(error)
         self.work()
 
-    def _judge(self, done: asyncio.Future[Any] | Begun) -> None:
+    def _judge(self, error: BaseException | None) -> None:
         """Answer the error with which a request has ended, if there is one."""
-        error = None if done.cancelled() else done.exception()
         if isinstance(error, PeerError):
             self.failed(error)
         elif error is not None:
             self._faults.caught(f"{self.link.peer}: a request failed", error)
             self.failed(None)
+
+
+def _error_of(done: asyncio.Future[Any] | Begun) -> BaseException | None:
+    return None if done.cancelled() else done.exception()
 
 
 def _serve_none(event: object) -> None:
