@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from entrepot.broker.quotas import DEFAULT, Entity, Limit, quota_record
@@ -231,6 +231,8 @@ def tell(story: list[Any], durability: str, *, is_short: bool) -> list[Any]:
 
 @pytest.mark.timeout(900)  # Two brokers for each example.
 @given(STORIES, st.sampled_from(["os", "fsync"]))
+# Who has fetched without a session begins one.
+@example([Produce(3, -1, -1, 1, False, 1), Fetch(18, 0, 0, 1, 0, False, 1)], "os")
 def test_the_short_way_gives_the_same_answers(story: list[Any], durability: str) -> None:
     in_full = tell(story, durability, is_short=False)
     assert tell(story, durability, is_short=True) == in_full

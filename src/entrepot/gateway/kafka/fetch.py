@@ -154,7 +154,10 @@ class _Fetch:
             return False
         epoch, offset = found
         (wanted,), session = self._wanted, self._session
-        if session is not None:
+        if session is None:
+            if epoch != _NO_SESSION:  # It begins one.
+                return False
+        else:
             is_valid = self._context.sessions.find(session.id) is session
             if not is_valid or session.epoch != epoch or session.changes != self._changes:
                 return False
