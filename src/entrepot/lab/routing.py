@@ -13,9 +13,7 @@ from entrepot.cluster.gossip.peers import Others, Uniform
 from entrepot.cluster.overlay.chord import Chord
 from entrepot.cluster.overlay.graph import random_mesh, tree
 from entrepot.cluster.routing.matching import Event, Filter, filter_of
-from entrepot.cluster.routing.messages import (
-    Publication,
-)
+from entrepot.cluster.routing.messages import Publication
 from entrepot.cluster.routing.routers import (
     Deliver,
     Filtering,

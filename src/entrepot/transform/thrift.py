@@ -12,10 +12,10 @@ from __future__ import annotations
 import struct
 from base64 import b64decode, b64encode
 from binascii import Error
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from entrepot.transform.refusal import DEPTH_MAX, Refused, check_document, check_size
+from entrepot.transform.refusal import DEPTH_MAX, Refused
+from entrepot.transform.structured import Reader, Structured
 
 _NUMBERS = {"byte": ">b", "i16": ">h", "i32": ">i", "i64": ">q", "double": ">d"}
 _CODES = {
@@ -34,7 +34,6 @@ _CODES = {
 }
 _SIZES = {2: 1, 3: 1, 4: 8, 6: 2, 8: 4, 10: 8, 11: 4, 12: 1, 13: 6, 14: 5, 15: 5}  # At least.
 _STOP, _STRING, _STRUCT, _MAP, _SET, _LIST = 0, 11, 12, 13, 14, 15
-_FIELDS_MAX = 5_000
 _ID_MAX = 32_767
 
 
@@ -48,36 +47,19 @@ class _Field(NamedTuple):
 _Fields = dict[int, _Field]  # By id.
 
 
-class Thrift:
+class Thrift(Structured):
     content_type = "application/x-thrift"
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._count = 0
-        self._fields = self._checked_fields(schema.get("fields"), 0)
+    def _reader(self, data: bytes) -> Reader:
+        return _Reader(data)
 
-    def read(self, data: bytes) -> dict[str, Any]:
-        check_size(data)
-        reader = _Reader(data)
-        found = reader.structure(self._fields)
-        if reader.place != len(data):
-            raise Refused(f"{len(data) - reader.place} bytes are left behind the value")
-        check_document(found)
-        return found
-
-    def write(self, document: dict[str, Any]) -> bytes:
-        check_document(document)
-        parts: list[bytes] = []
-        _write_structure(document, self._fields, parts)
-        written = b"".join(parts)
-        check_size(written)
-        return written
+    def _write(self, document: dict[str, Any], fields: Any, parts: list[bytes]) -> None:
+        _write_structure(document, fields, parts)
 
     def _checked_fields(self, fields: Any, depth: int) -> _Fields:
         if not isinstance(fields, list) or not fields:
             raise Refused("fields are objects with an id, a name and a type")
-        self._count += len(fields)
-        if self._count > _FIELDS_MAX:
-            raise Refused(f"more than {_FIELDS_MAX} fields")
+        self._count_fields(fields)
         checked: _Fields = {}
         names: dict[str, None] = {}
         for each in fields:

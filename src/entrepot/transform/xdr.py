@@ -11,46 +11,28 @@ from __future__ import annotations
 import struct
 from base64 import b64decode, b64encode
 from binascii import Error
-from collections.abc import Mapping
 from typing import Any
 
-from entrepot.transform.refusal import DEPTH_MAX, Refused, check_document, check_size
+from entrepot.transform.refusal import DEPTH_MAX, Refused
+from entrepot.transform.structured import Reader, Structured
 
 _NUMBERS = {"int": ">i", "unsigned": ">I", "hyper": ">q", "float": ">f", "double": ">d"}
 _UNIT = 4
-_FIELDS_MAX = 5_000
 
 
-class Xdr:
+class Xdr(Structured):
     content_type = "application/x-xdr"
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._count = 0
-        self._fields = self._checked_fields(schema.get("fields"), 0)
+    def _reader(self, data: bytes) -> Reader:
+        return _Reader(data)
 
-    def read(self, data: bytes) -> dict[str, Any]:
-        check_size(data)
-        reader = _Reader(data)
-        found = reader.structure(self._fields)
-        if reader.place != len(data):
-            raise Refused(f"{len(data) - reader.place} bytes are left behind the value")
-        check_document(found)
-        return found
-
-    def write(self, document: dict[str, Any]) -> bytes:
-        check_document(document)
-        parts: list[bytes] = []
-        _write_structure(document, self._fields, parts)
-        written = b"".join(parts)
-        check_size(written)
-        return written
+    def _write(self, document: dict[str, Any], fields: Any, parts: list[bytes]) -> None:
+        _write_structure(document, fields, parts)
 
     def _checked_fields(self, fields: Any, depth: int) -> list[tuple[str, Any]]:
         if not isinstance(fields, list) or not fields:
             raise Refused("fields are objects with a name and a type")
-        self._count += len(fields)
-        if self._count > _FIELDS_MAX:
-            raise Refused(f"more than {_FIELDS_MAX} fields")
+        self._count_fields(fields)
         checked: dict[str, Any] = {}
         for each in fields:
             name = each.get("name") if isinstance(each, dict) else None
