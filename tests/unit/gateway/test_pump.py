@@ -160,6 +160,16 @@ async def test_after_the_end_what_was_awaited_is_released(bench: Bench) -> None:
 
 
 @on_bench
+async def test_a_late_mistake_after_the_end_is_nobodys(bench: Bench) -> None:
+    """The simulated loop fails if a task's error is not asked for."""
+    bench.say(b"P")
+    bench.echo.closed("gone")
+    bench.echo.gate.set()
+    await asyncio.sleep(0.1)
+    assert (bench.echo.failures, bench.echo.released) == ([], 1)
+
+
+@on_bench
 async def test_what_is_cancelled_has_begun(bench: Bench) -> None:
     bench.say(b"s")
     bench.echo.closed("gone")
